@@ -44,7 +44,7 @@ pub fn word_of<T: PartialEq + Copy>(table: &[(T, &'static str)], value: T) -> &'
 
 /// What is measured at one point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Load {
+pub struct DeviceLoad {
     pub interface: Interface,
     pub pattern: Pattern,
     pub size: usize,
@@ -53,7 +53,7 @@ pub struct Load {
 
 /// What came of it.
 #[derive(Debug, Clone, Copy)]
-pub struct Measured {
+pub struct DeviceResult {
     pub bytes: u64,
     pub seconds: f64,
     /// Time on cores, in the program and in the kernel for it.
@@ -63,7 +63,7 @@ pub struct Measured {
 
 /// What the tasks of a run share.
 struct Run<'a> {
-    load: Load,
+    load: DeviceLoad,
     device_size: u64,
     /// Operations that were begun.
     begun: Cell<u64>,
@@ -143,7 +143,7 @@ struct Opened {
 }
 
 impl Bed<'_> {
-    fn open(&self, load: &Load) -> Result<Opened, String> {
+    fn open(&self, load: &DeviceLoad) -> Result<Opened, String> {
         let driver = if load.interface == Interface::Aio { DriverKind::Epoll } else { DriverKind::IoUring };
         let said = |error: std::io::Error| error.to_string();
         let reactor = Reactor::open(driver).map_err(|error| format!("io_uring: {error}"))?;
@@ -155,7 +155,7 @@ impl Bed<'_> {
     }
 
     /// Keeps the device busy for a time.
-    pub fn measure(&self, load: Load, seconds: f64) -> Result<Measured, String> {
+    pub fn measure(&self, load: DeviceLoad, seconds: f64) -> Result<DeviceResult, String> {
         let opened = self.open(&load)?;
         // What is written differs from place to place, as data does.
         let mut buffers: Vec<Buffer> = std::iter::from_fn(|| opened.pool.take()).collect();
@@ -166,7 +166,7 @@ impl Bed<'_> {
         let run = opened.go(load, meter, u64::MAX, None)?;
         let (ended, cpu_ended) = (opened.reactor.now(), reactor::process::cpu_time());
         let times = run.meter.borrow().times().quantiles();
-        Ok(Measured {
+        Ok(DeviceResult {
             bytes: run.begun.get() * load.size as u64,
             seconds: (ended - started) as f64 / 1e9,
             cpu_ns: cpu_ended - cpu,
@@ -175,11 +175,11 @@ impl Bed<'_> {
     }
 
     /// Writes up to `volume` bytes in this way and reads them in it, and compares.
-    pub fn verify(&self, load: Load, volume: u64, seed: u64) -> Result<(), String> {
+    pub fn verify(&self, load: DeviceLoad, volume: u64, seed: u64) -> Result<(), String> {
         let opened = self.open(&load)?;
         let count = (opened.device.abilities().size.min(volume) / load.size as u64).max(1);
         for is_write in [true, false] {
-            let load = Load { pattern: Pattern { is_write, ..load.pattern }, ..load };
+            let load = DeviceLoad { pattern: Pattern { is_write, ..load.pattern }, ..load };
             let meter = Meter::new(CallClock::calibrated(), |_| (), false, 0.0);
             opened.go(load, meter, count, Some((seed, count)))?;
             if is_write {
@@ -191,7 +191,7 @@ impl Bed<'_> {
 
     /// Writes all of the device, so that no block of it is new.
     pub fn fill(&self) -> Result<(), String> {
-        let load = Load { interface: Interface::IoUring, pattern: PATTERNS[1].0, size: 1 << 20, depth: 4 };
+        let load = DeviceLoad { interface: Interface::IoUring, pattern: PATTERNS[1].0, size: 1 << 20, depth: 4 };
         let opened = self.open(&load)?;
         let count = opened.device.abilities().size / load.size as u64;
         let meter = Meter::new(CallClock::calibrated(), |_| (), false, 0.0);
@@ -201,7 +201,7 @@ impl Bed<'_> {
 
     /// What the device can.
     pub fn abilities(&self) -> Result<reactor::device::Abilities, String> {
-        let load = Load { interface: Interface::IoUring, pattern: PATTERNS[0].0, size: 4096, depth: 1 };
+        let load = DeviceLoad { interface: Interface::IoUring, pattern: PATTERNS[0].0, size: 4096, depth: 1 };
         Ok(self.open(&load)?.device.abilities().clone())
     }
 }
@@ -210,7 +210,7 @@ impl Opened {
     /// Keeps the operations under way until the run is over. `checked` is a seed, and the places that there are.
     fn go(
         &self,
-        load: Load,
+        load: DeviceLoad,
         meter: Meter<'static>,
         count: u64,
         checked: Option<(u64, u64)>,
@@ -305,14 +305,14 @@ mod tests {
         let bed = Bed { path: &path, is_writable: true };
         for (interface, _) in INTERFACES {
             for (pattern, _) in PATTERNS {
-                let load = Load { interface, pattern, size: 16 << 10, depth: 3 };
+                let load = DeviceLoad { interface, pattern, size: 16 << 10, depth: 3 };
                 bed.verify(load, 1 << 20, 5).unwrap();
                 let measured = bed.measure(load, 0.01).unwrap();
                 assert!(measured.bytes > 0 && measured.seconds >= 0.01 && measured.times.is_some());
             }
         }
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
-        let load = Load { interface: Interface::IoUring, pattern: PATTERNS[2].0, size: 4096, depth: 3 };
+        let load = DeviceLoad { interface: Interface::IoUring, pattern: PATTERNS[2].0, size: 4096, depth: 3 };
         let opened = bed.open(&load).unwrap();
         let meter = Meter::new(CallClock::calibrated(), |_| (), false, 0.0);
         let words = opened.go(load, meter, 256, Some((5, 256))).err().unwrap();

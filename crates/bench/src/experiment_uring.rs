@@ -3,7 +3,7 @@
 //!
 //! fio beside it, where asked for: the same job right after each of ours, and the ratio of the medians.
 
-use crate::device_load::{Bed, INTERFACES, Interface, Load, Measured, PATTERNS, Pattern, word_of};
+use crate::device_load::{Bed, DeviceLoad, DeviceResult, INTERFACES, Interface, PATTERNS, Pattern, word_of};
 use crate::engine::Line;
 use crate::experiment::{Runner, Table, machine, size_name};
 use crate::fio;
@@ -85,13 +85,14 @@ fn create(path: &Path, size: u64) -> Result<(), String> {
 }
 
 /// All points; calls that wait have one operation under way.
-fn loads(options: &DeviceBench) -> Vec<Load> {
+fn loads(options: &DeviceBench) -> Vec<DeviceLoad> {
     let mut loads = Vec::new();
     for pattern in &options.patterns {
         for size in &options.sizes {
             for interface in &options.interfaces {
                 let depths = if *interface == Interface::Sync { &[1][..] } else { &options.depths[..] };
-                let load = |depth: &u32| Load { interface: *interface, pattern: *pattern, size: *size, depth: *depth };
+                let load =
+                    |depth: &u32| DeviceLoad { interface: *interface, pattern: *pattern, size: *size, depth: *depth };
                 loads.extend(depths.iter().map(load));
             }
         }
@@ -101,7 +102,7 @@ fn loads(options: &DeviceBench) -> Vec<Load> {
 
 /// The medians of a point, ours and fio's.
 struct Row {
-    load: Load,
+    load: DeviceLoad,
     rate: f64,
     fio_rate: Option<f64>,
 }
@@ -110,7 +111,7 @@ fn measure(
     runner: &Runner<'_>,
     bed: &Bed<'_>,
     abilities: &Abilities,
-    load: Load,
+    load: DeviceLoad,
     table: &mut Table,
 ) -> Result<Row, String> {
     let options = runner.options;
@@ -144,7 +145,7 @@ fn measure(
     Ok(Row { load, rate: median(&rates).unwrap_or(0.0), fio_rate: median(&fio_rates) })
 }
 
-impl Measured {
+impl DeviceResult {
     /// MiB per second.
     fn rate(&self) -> f64 {
         self.bytes as f64 / MIB / self.seconds
@@ -155,7 +156,7 @@ impl Measured {
     }
 }
 
-fn line(load: Load, measured: &Measured) -> Line {
+fn line(load: DeviceLoad, measured: &DeviceResult) -> Line {
     let line = Line::new("uring").put("interface", word_of(&INTERFACES, load.interface));
     let line = line.put("pattern", word_of(&PATTERNS, load.pattern)).put("size", load.size).put("depth", load.depth);
     let line = line.put_rounded("mib_per_s", measured.rate(), 1);
@@ -192,8 +193,8 @@ fn print_ratios(rows: &[Row]) {
     }
 }
 
-fn curve(what: &str, load: Load) -> String {
-    let Load { interface, pattern, depth, .. } = load;
+fn curve(what: &str, load: DeviceLoad) -> String {
+    let DeviceLoad { interface, pattern, depth, .. } = load;
     format!("{what} {} {} {depth}", word_of(&PATTERNS, pattern), word_of(&INTERFACES, interface))
 }
 
@@ -252,7 +253,7 @@ fn series(options: &DeviceBench, table: &Table, what: &str, pattern: Pattern) ->
             Interface::IoUring => shown_depths(&options.depths),
         };
         for depth in depths {
-            let load = Load { interface: *interface, pattern, size: 0, depth };
+            let load = DeviceLoad { interface: *interface, pattern, size: 0, depth };
             let name = match interface {
                 Interface::Sync => if pattern.is_write { "pwrite" } else { "pread" }.to_owned(),
                 other => format!("{}, depth {depth}", word_of(&INTERFACES, *other)),

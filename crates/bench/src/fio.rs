@@ -1,13 +1,13 @@
 //! fio beside us (<https://github.com/axboe/fio>, package `fio`): the same job, with its own defaults.
 
-use crate::device_load::{INTERFACES, Interface, Load, Measured, PATTERNS, word_of};
+use crate::device_load::{DeviceLoad, DeviceResult, INTERFACES, Interface, PATTERNS, word_of};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The job file of a point.
-pub fn job(load: &Load, path: &Path, size: u64, is_direct: bool, seconds: f64) -> String {
+pub fn job(load: &DeviceLoad, path: &Path, size: u64, is_direct: bool, seconds: f64) -> String {
     let engine = match load.interface {
         Interface::Sync => "psync",
         Interface::IoUring => "io_uring",
@@ -29,7 +29,7 @@ pub fn job(load: &Load, path: &Path, size: u64, is_direct: bool, seconds: f64) -
 }
 
 /// Runs a job. Errors: words.
-pub fn run(job: &str, is_write: bool) -> Result<Measured, String> {
+pub fn run(job: &str, is_write: bool) -> Result<DeviceResult, String> {
     let mut command = Command::new("fio");
     command.args(["--output-format=json", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut fio = command.spawn().map_err(|error| format!("fio: {error}; install the package fio"))?;
@@ -44,14 +44,19 @@ pub fn run(job: &str, is_write: bool) -> Result<Measured, String> {
 }
 
 /// What its output says.
-fn read(text: &str, is_write: bool) -> Option<Measured> {
+fn read(text: &str, is_write: bool) -> Option<DeviceResult> {
     // Warnings may stand before it.
     let output: Value = serde_json::from_str(&text[text.find('{')?..]).ok()?;
     let job = &output["jobs"][0];
     let side = &job[if is_write { "write" } else { "read" }];
     let seconds = side["runtime"].as_f64()? / 1e3;
     let share = (job["usr_cpu"].as_f64()? + job["sys_cpu"].as_f64()?) / 100.0;
-    Some(Measured { bytes: side["io_bytes"].as_u64()?, seconds, cpu_ns: (share * seconds * 1e9) as u64, times: None })
+    Some(DeviceResult {
+        bytes: side["io_bytes"].as_u64()?,
+        seconds,
+        cpu_ns: (share * seconds * 1e9) as u64,
+        times: None,
+    })
 }
 
 #[cfg(test)]
@@ -61,7 +66,7 @@ mod tests {
     /// Goal: a job says what we do, and its output is understood.
     #[test]
     fn jobs_and_output() {
-        let load = Load { interface: Interface::IoUring, pattern: PATTERNS[2].0, size: 4096, depth: 32 };
+        let load = DeviceLoad { interface: Interface::IoUring, pattern: PATTERNS[2].0, size: 4096, depth: 32 };
         let job = job(&load, Path::new("/x"), 1 << 30, true, 0.5);
         for line in ["rw=randread", "bs=4096", "iodepth=32", "fixedbufs=1", "direct=1", "runtime=500ms"] {
             assert!(job.lines().any(|other| other == line), "{line} in {job}");

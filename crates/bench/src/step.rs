@@ -295,7 +295,7 @@ impl Actor {
     }
 
     async fn find(&self, files: &FileSystem, way: Way, newer_than: i64, places: &[SearchRoot]) -> Result<Done, String> {
-        let wanted = Wanted { newer_than };
+        let wanted = FindQuestion { newer_than };
         let mut done = Done::default();
         if way == Way::Stat {
             if self.rank == 0 {
@@ -318,11 +318,11 @@ impl Actor {
 }
 
 /// IO500's question: newer than a file, a name that holds "01", of 3,901 bytes.
-struct Wanted {
+struct FindQuestion {
     newer_than: i64,
 }
 
-impl Wanted {
+impl FindQuestion {
     fn tests(&self) -> Tests {
         Tests(vec![
             Test::Name { pattern: format!("*{NEEDLE}*").into_bytes(), any_case: false },
@@ -356,7 +356,7 @@ impl Wanted {
                 done.work += 1;
                 if entry.kind == Kind::Directory {
                     done.places.push(inside(place, entry.id, &entry.name));
-                } else if !search.count_only && Wanted::name_fits(&entry.name) {
+                } else if !search.count_only && FindQuestion::name_fits(&entry.name) {
                     let found = files.stat_id(entry.id).await.map_err(words)?;
                     done.number += i64::from(self.fits(&found));
                 }
@@ -374,7 +374,7 @@ impl Wanted {
                 done.work += 1;
                 if entry.kind == Kind::Directory {
                     done.places.push(inside(place, entry.id, &entry.name));
-                } else if Wanted::name_fits(&entry.name) {
+                } else if FindQuestion::name_fits(&entry.name) {
                     path.clear();
                     path.extend_from_slice(place.path.as_bytes());
                     path.push(b'/');

@@ -61,7 +61,7 @@ impl Share {
 
 /// The files that a search is for.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct SearchPattern {
     /// Bytes that the name holds; none that mean anything in a pattern.
     pub part: &'static str,
     pub size: u64,
@@ -139,7 +139,7 @@ pub trait Target {
         &self,
         directory: &str,
         share: Share,
-        wanted: &Wanted,
+        wanted: &SearchPattern,
         on_directory: &mut dyn FnMut(&[u8]),
     ) -> Result<Counts>;
 

@@ -1,6 +1,6 @@
 //! A local directory through the operating system.
 
-use crate::target::{Attributes, Counts, How, Result, Share, Space, Target, Wanted};
+use crate::target::{Attributes, Counts, How, Result, SearchPattern, Share, Space, Target};
 use reactor::process::{file_system_files_free, file_system_space};
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -125,7 +125,7 @@ impl Target for Posix {
         &self,
         directory: &str,
         share: Share,
-        wanted: &Wanted,
+        wanted: &SearchPattern,
         on_directory: &mut dyn FnMut(&[u8]),
     ) -> Result<Counts> {
         let failed = |error| self.failure("readdir", directory, error);

@@ -2,7 +2,7 @@
 
 use crate::meter::Meter;
 use crate::options::Options;
-use crate::target::{Attributes, Counts, How, Make, Result, Share, Space, Target, Wanted};
+use crate::target::{Attributes, Counts, How, Make, Result, SearchPattern, Share, Space, Target};
 use client::tests::{Clock, Order, Test, Tests};
 use client::{Client, DirectoryEntry, File, FileSystem, Kind, OpenHow, Search, Status};
 use std::cell::RefCell;
@@ -169,7 +169,7 @@ impl Target for Tabane {
         &self,
         directory: &str,
         share: Share,
-        wanted: &Wanted,
+        wanted: &SearchPattern,
         on_directory: &mut dyn FnMut(&[u8]),
     ) -> Result<Counts> {
         let pattern = format!("*{}*", wanted.part).into_bytes();

@@ -24,18 +24,18 @@ pub const REPLY_SIZE: usize = 163;
 
 /// The bytes of a piece that go with each request or reply of a phase.
 #[derive(Clone, Copy)]
-struct Shape {
+struct ExchangeShape {
     with_request: usize,
     with_reply: usize,
 }
 
 /// The phases of the bench, in order.
-fn shapes(group: &Group) -> Vec<Shape> {
+fn shapes(group: &Group) -> Vec<ExchangeShape> {
     if group.bench == Bench::Exchange {
-        return vec![Shape { with_request: 0, with_reply: 0 }];
+        return vec![ExchangeShape { with_request: 0, with_reply: 0 }];
     }
     let piece = group.options.transfer_size.unwrap_or(HARD_TRANSFER_SIZE);
-    vec![Shape { with_request: piece, with_reply: 0 }, Shape { with_request: 0, with_reply: piece }]
+    vec![ExchangeShape { with_request: piece, with_reply: 0 }, ExchangeShape { with_request: 0, with_reply: piece }]
 }
 
 const PAGE_SIZE: usize = 4096;
@@ -163,7 +163,7 @@ fn answer(group: &Group, clients: u32) -> Result<(), Failure> {
 }
 
 /// Receives what is there, and answers what is whole. Bytes received; `None` at the end of the stream.
-fn serve(peer: &mut Peer, shape: Shape, memory: &mut [u8]) -> Result<Option<usize>, Failure> {
+fn serve(peer: &mut Peer, shape: ExchangeShape, memory: &mut [u8]) -> Result<Option<usize>, Failure> {
     let piece_size = shape.with_request.max(shape.with_reply);
     if peer.place + piece_size > memory.len() {
         peer.place = 0;

@@ -7,7 +7,7 @@
 use crate::group::{Failure, Group, Pass, Stage};
 use crate::meter::Meter;
 use crate::options::Options;
-use crate::target::{Counts, How, Share, Target, Wanted};
+use crate::target::{Counts, How, SearchPattern, Share, Target};
 use crate::workload_mdtest::{HARD_FILE_SIZE, Tree};
 use reactor::barrier::monotonic_now;
 
@@ -32,7 +32,7 @@ pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
     let stamp_path = format!("{root}/stamp");
     prepare(target, group, &easy, &hard, &stamp_path)?;
     let stamp = target.stat(&stamp_path)?.ok_or_else(|| format!("{stamp_path}: is gone"))?;
-    let wanted = Wanted { part: NEEDLE, size: HARD_FILE_SIZE as u64, newer_than: stamp.mtime };
+    let wanted = SearchPattern { part: NEEDLE, size: HARD_FILE_SIZE as u64, newer_than: stamp.mtime };
 
     let mut counts = Counts::default();
     group.phase(FIND, 0, |meter| {
@@ -126,7 +126,7 @@ fn search<T: Target>(
     target: &T,
     group: &Group,
     root: &str,
-    wanted: &Wanted,
+    wanted: &SearchPattern,
     meter: &mut Meter,
 ) -> Result<Counts, Failure> {
     let share = Share { index: group.rank, count: group.procs };

@@ -14,18 +14,18 @@ const PLACE_ALIGNMENT: u64 = 8;
 const READ: usize = 0;
 
 /// The files of all ranks.
-struct Shape {
+struct RandomShape {
     file_size: u64,
     transfer_size: usize,
     /// Reads of each rank, and places that a read may begin at.
     transfer_count: u64,
 }
 
-impl Shape {
-    fn of(group: &Group) -> Shape {
+impl RandomShape {
+    fn of(group: &Group) -> RandomShape {
         let transfer_size = group.options.transfer_size.unwrap_or(RANDOM_TRANSFER_SIZE);
         let file_size = group.options.block_size.max(transfer_size as u64);
-        Shape { file_size, transfer_size, transfer_count: file_size / transfer_size as u64 }
+        RandomShape { file_size, transfer_size, transfer_count: file_size / transfer_size as u64 }
     }
 
     /// Place of a rank's read of this number; the same in each run.
@@ -57,7 +57,7 @@ pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
     if group.pass == Pass::Warm {
         return Ok(());
     }
-    let shape = Shape::of(group);
+    let shape = RandomShape::of(group);
     group.untimed(Stage::Preparation, shape.whole().count() as u64, |meter| write(target, group, &shape, meter))?;
     group.barrier()?;
     if group.options.warm {
@@ -68,7 +68,7 @@ pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
     group.barrier()
 }
 
-fn write<T: Target>(target: &T, group: &Group, shape: &Shape, meter: &mut Meter) -> Result<(), Failure> {
+fn write<T: Target>(target: &T, group: &Group, shape: &RandomShape, meter: &mut Meter) -> Result<(), Failure> {
     let mut buffer = vec![0; PREPARATION_SIZE as usize];
     let file = target.open(&path(group.directory, group.rank), How::Create)?;
     for (offset, size) in shape.whole() {
@@ -80,7 +80,7 @@ fn write<T: Target>(target: &T, group: &Group, shape: &Shape, meter: &mut Meter)
 }
 
 /// Reads the neighbour's file front to back.
-fn read_whole<T: Target>(target: &T, group: &Group, shape: &Shape) -> Result<(), Failure> {
+fn read_whole<T: Target>(target: &T, group: &Group, shape: &RandomShape) -> Result<(), Failure> {
     let mut buffer = vec![0; PREPARATION_SIZE as usize];
     let file = target.open(&path(group.directory, group.neighbour()), How::Read)?;
     for (offset, size) in shape.whole() {
@@ -90,7 +90,7 @@ fn read_whole<T: Target>(target: &T, group: &Group, shape: &Shape) -> Result<(),
 }
 
 /// The number of reads made.
-fn read<T: Target>(target: &T, group: &Group, shape: &Shape, meter: &mut Meter) -> Result<u64, Failure> {
+fn read<T: Target>(target: &T, group: &Group, shape: &RandomShape, meter: &mut Meter) -> Result<u64, Failure> {
     let owner = group.neighbour();
     let path = path(group.directory, owner);
     let mut buffer = vec![0; shape.transfer_size];
@@ -124,7 +124,8 @@ mod tests {
     #[test]
     fn reads_lie_within_the_file() {
         for transfer_size in [4096, 4093] {
-            let shape = Shape { file_size: 10_000 * transfer_size as u64 + 5, transfer_size, transfer_count: 10_000 };
+            let shape =
+                RandomShape { file_size: 10_000 * transfer_size as u64 + 5, transfer_size, transfer_count: 10_000 };
             let mut offsets: Vec<u64> = (0..10_000).map(|number| shape.offset(3, number)).collect();
             assert!(offsets.iter().all(|offset| offset + transfer_size as u64 <= shape.file_size && offset % 8 == 0));
             offsets.sort_unstable();
@@ -136,7 +137,7 @@ mod tests {
     /// Goal: the pieces of the preparation tile the file.
     #[test]
     fn preparation_tiles_the_file() {
-        let shape = Shape { file_size: (3 << 20) + 7, transfer_size: 4096, transfer_count: 768 };
+        let shape = RandomShape { file_size: (3 << 20) + 7, transfer_size: 4096, transfer_count: 768 };
         let pieces: Vec<(u64, usize)> = shape.whole().collect();
         assert_eq!(pieces, [(0, 1 << 20), (1 << 20, 1 << 20), (2 << 20, 1 << 20), (3 << 20, 7)]);
     }

@@ -52,17 +52,17 @@ pub struct Activity {
     pub found: Cell<u64>,
     /// Whether more may be found.
     pub growing: Cell<bool>,
-    line: Line,
+    line: ProgressLine,
 }
 
 /// The line of progress of a terminal.
 #[derive(Default)]
-pub struct Line {
+pub struct ProgressLine {
     /// Whether it is there now.
     shown: Cell<bool>,
 }
 
-impl Line {
+impl ProgressLine {
     fn write(&self, words: &str, terminal: bool) {
         let mut output = std::io::stderr().lock();
         // Progress that can't be shown is no failure of the command.
@@ -96,7 +96,7 @@ impl Line {
 impl Activity {
     pub fn new(verb: &'static str) -> Activity {
         let (done, found, growing) = (Cell::new(0), Cell::new(0), Cell::new(true));
-        Activity { unit: Unit::Entries, verb, done, found, growing, line: Line::default() }
+        Activity { unit: Unit::Entries, verb, done, found, growing, line: ProgressLine::default() }
     }
 
     /// One that counts bytes.
@@ -186,7 +186,7 @@ impl Activity {
 }
 
 /// Takes the line away when it is dropped.
-struct ClearedLine<'a>(&'a Line);
+struct ClearedLine<'a>(&'a ProgressLine);
 
 impl Drop for ClearedLine<'_> {
     fn drop(&mut self) {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Where a value came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum ValueOrigin {
     CommandLine,
     Environment,
     /// The config file, in this line.
@@ -26,7 +26,7 @@ pub enum Source {
 struct Given {
     key: &'static str,
     value: OsString,
-    source: Source,
+    source: ValueOrigin,
 }
 
 /// What a command was told; every value fits its row of the table.
@@ -99,7 +99,7 @@ impl Arguments {
             let variable = row.variable_name().and_then(|name| Some((environment(&name)?, name)));
             if let Some((value, name)) = variable {
                 check(row, &value).map_err(|reason| Failure::usage(format!("{name}={}: {reason}", value.display())))?;
-                self.given.push(Given { key: row.key, value, source: Source::Environment });
+                self.given.push(Given { key: row.key, value, source: ValueOrigin::Environment });
             }
         }
         Ok(())
@@ -108,7 +108,7 @@ impl Arguments {
     fn take_config(&mut self, config: &Config) {
         for row in self.missing_settings() {
             if let Some((value, line)) = config.find(self.command, row) {
-                self.given.push(Given { key: row.key, value: value.clone(), source: Source::File(line) });
+                self.given.push(Given { key: row.key, value: value.clone(), source: ValueOrigin::File(line) });
             }
         }
     }
@@ -138,7 +138,7 @@ impl Arguments {
             }
             check(row, &value)
                 .map_err(|reason| Failure::usage(format!("--{} {}: {reason}", row.name, value.display())))?;
-            self.given.push(Given { key: row.key, value, source: Source::CommandLine });
+            self.given.push(Given { key: row.key, value, source: ValueOrigin::CommandLine });
         }
         self.operands = matches.get_raw(OPERANDS).into_iter().flatten().map(OsStr::to_owned).collect();
         Ok(())
@@ -161,11 +161,11 @@ impl Arguments {
 
     /// Whether it was chosen on the command line itself.
     pub fn is_on_command_line(&self, key: &str) -> bool {
-        self.find(key).is_some_and(|given| given.source == Source::CommandLine)
+        self.find(key).is_some_and(|given| given.source == ValueOrigin::CommandLine)
     }
 
     /// Where a value came from; `None` for a default.
-    pub fn source(&self, key: &str) -> Option<Source> {
+    pub fn source(&self, key: &str) -> Option<ValueOrigin> {
         self.find(key).map(|given| given.source)
     }
 

@@ -21,7 +21,7 @@ pub const VARIABLE: &str = "TABANE_CONFIG";
 const FILE_SIZE_MAX: u64 = 1 << 20;
 
 #[derive(Debug)]
-struct Entry {
+struct ConfigEntry {
     command: Option<&'static str>,
     row: &'static OptionRow,
     value: OsString,
@@ -32,7 +32,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Config {
     pub path: PathBuf,
-    entries: Vec<Entry>,
+    entries: Vec<ConfigEntry>,
 }
 
 /// Where the config file is looked for; `None` where there is no home directory either.
@@ -103,7 +103,7 @@ fn line_of(text: &str, offset: usize) -> usize {
 struct Reader<'a> {
     text: &'a str,
     home: Option<&'a Path>,
-    entries: Vec<Entry>,
+    entries: Vec<ConfigEntry>,
 }
 
 /// Where in the text, and what is wrong there.
@@ -150,7 +150,7 @@ impl Reader<'_> {
         if let Some(other) = self.entries.iter().find(|entry| entry.row.key == row.key && entry.command == command) {
             return Err((offset, format!("{key} is there already, in line {}", other.line)));
         }
-        self.entries.push(Entry { command, row, value: text, line });
+        self.entries.push(ConfigEntry { command, row, value: text, line });
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
-use crate::hosts::Record;
+use crate::hosts::HostsRecord;
 use crate::launch::stop_servers;
 use crate::run_directory::{RunDirectory, of_cluster_path, remove_stores};
 use crate::session::{default_run_directory, open_reactor};
@@ -16,7 +16,7 @@ const NANOS_PER_MS: Nanos = 1_000_000;
 /// `tabane down`.
 pub fn run(arguments: &Arguments) -> Outcome {
     let directory = RunDirectory::open(&run_directory(arguments)?)?;
-    if let Some(record) = Record::of(&directory.path) {
+    if let Some(record) = HostsRecord::of(&directory.path) {
         let (reactor, known) = (open_reactor()?, directory.cluster()?);
         return crate::hosts::take_down(crate::hosts::Ending::wanted(arguments), &reactor, directory, &record, known);
     }

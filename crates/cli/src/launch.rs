@@ -1,6 +1,6 @@
 //! Starting and stopping the processes of a cluster.
 
-use crate::activity::Line;
+use crate::activity::ProgressLine;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::run_directory::{RunDirectory, process_of};
 use crate::settings::Settings;
@@ -170,7 +170,7 @@ impl Start<'_> {
         let timeout_ms = self.timeout / NANOS_PER_MS;
         let options = Options { timeout_ms, user: Credentials::new(reactor::process::user(), 0), ..Options::default() };
         let files = FileSystem::new(self.reactor, Rc::new(self.cluster.clone()), options);
-        let (count, answered, line) = (started.len(), Cell::new(0), Line::default());
+        let (count, answered, line) = (started.len(), Cell::new(0), ProgressLine::default());
         let answers = join_all(started.iter_mut().map(|server| async {
             let answer = self.wait_for_one(&files, server).await;
             answered.set(answered.get() + 1);
@@ -333,7 +333,7 @@ pub async fn stop_servers(reactor: &Reactor, cluster: &Cluster, living: &[(u32, 
     let processes: Vec<ProcessId> = living.iter().map(|(_, process)| *process).collect();
     // A server that has stopped may do so before its answer is out: what counts is the end of its process.
     let asked = join_all(living.iter().map(|(index, _)| files.shutdown(*index)));
-    let line = Line::default();
+    let line = ProgressLine::default();
     let left = || processes.iter().filter(|process| process.is_alive()).count() as u64;
     let ended = race(ended_within(reactor, &processes, timeout), async {
         let refusals = asked.await.into_iter().filter_map(Result::err);

@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, show};
-use crate::hosts::Record;
+use crate::hosts::HostsRecord;
 use crate::json::{Fields, put_name};
 use crate::session::Session;
 use crate::text::{count_words, plural};
@@ -21,7 +21,7 @@ pub fn run(
     gone: BTreeMap<u32, String>,
 ) -> Outcome {
     let is_json = arguments.flag("json");
-    let record = run_directory.and_then(Record::of);
+    let record = run_directory.and_then(HostsRecord::of);
     for (server, reason) in &gone {
         let host = record.as_ref().map(|record| format!(" on host {}", record.name_of(*server))).unwrap_or_default();
         eprintln!("tabane: status: {reason}{host}");

@@ -5,7 +5,7 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
-use crate::mounts::{self, MountPoint, MountSite, Record, log_path, mount_on, record_of, source_of};
+use crate::mounts::{self, MountPoint, MountRecord, MountSite, log_path, mount_on, record_of, source_of};
 use crate::run_directory::of_cluster_path;
 use crate::session::{cluster_path, find_cluster, open_reactor};
 use client::{Client, Cluster, Contact, FileId, Options};
@@ -33,7 +33,7 @@ const LOG_SHOWN_MAX: usize = 2000;
 
 /// A mount that somebody wants, here or on other hosts.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct MountRequest {
     pub directory: PathBuf,
     thread_count: u64,
     io_uring: String,
@@ -44,9 +44,9 @@ pub struct Wanted {
     contact: Option<String>,
 }
 
-impl Wanted {
-    fn of(arguments: &Arguments, directory: PathBuf) -> Wanted {
-        Wanted {
+impl MountRequest {
+    fn of(arguments: &Arguments, directory: PathBuf) -> MountRequest {
+        MountRequest {
             directory,
             thread_count: arguments.number("threads"),
             io_uring: arguments.text_or_default("io-uring"),
@@ -73,8 +73,8 @@ impl Wanted {
     }
 
     /// What `to_json` has written.
-    pub fn from_json(told: &Value) -> Option<Wanted> {
-        Some(Wanted {
+    pub fn from_json(told: &Value) -> Option<MountRequest> {
+        Some(MountRequest {
             directory: PathBuf::from(told["directory"].as_str()?),
             thread_count: told["threads"].as_u64()?,
             io_uring: told["io_uring"].as_str()?.to_owned(),
@@ -105,7 +105,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.flag("foreground") {
         return serve(arguments, directory, descriptor);
     }
-    let wanted = Wanted::of(arguments, directory);
+    let wanted = MountRequest::of(arguments, directory);
     start(&wanted, &cluster_path(arguments))?;
     if descriptor.is_none() {
         println!("{READY}{}", wanted.directory.display());
@@ -208,7 +208,7 @@ fn serve(arguments: &Arguments, directory: PathBuf, descriptor: Option<i32>) -> 
         .ok_or_else(|| Failure::failed("this process is not to be found in /proc".to_owned()))?;
     let thread_count = mount.thread_count() as u64;
     let recorded = recorded_directory(&directory, descriptor);
-    let record = Record { directory: recorded, process: us, thread_count, place: MountSite::here() };
+    let record = MountRecord { directory: recorded, process: us, thread_count, place: MountSite::here() };
     let run_directory = of_cluster_path(&cluster_path(arguments));
     if let Some(run_directory) = &run_directory {
         record.keep(run_directory)?;
@@ -254,7 +254,7 @@ fn cannot_mount(directory: &Path, descriptor: Option<i32>, error: &io::Error) ->
 }
 
 /// Starts a process that serves a mount of a cluster, and waits until it does.
-pub fn start(wanted: &Wanted, cluster: &Path) -> Outcome<ProcessId> {
+pub fn start(wanted: &MountRequest, cluster: &Path) -> Outcome<ProcessId> {
     let directory = wanted.directory.as_path();
     let of_system = |what: &str, error: io::Error| Failure::failed(format!("{what}: {}", io_words(&error)));
     let cluster = crate::settings::absolute(cluster)?;
@@ -372,14 +372,14 @@ fn is_served(directory: &Path) -> bool {
 }
 
 /// Mounts, unless a mount of this cluster that is served is there already. Returns whether it did.
-pub fn ensure(wanted: &Wanted, cluster: &Cluster, cluster_path: &Path) -> Outcome<bool> {
+pub fn ensure(wanted: &MountRequest, cluster: &Cluster, cluster_path: &Path) -> Outcome<bool> {
     match mount_on(&wanted.directory) {
         Some(mount) if mount.source == source_of(cluster) && is_served(&mount.directory) => return Ok(false),
         Some(mount) if mount.source == source_of(cluster) => take_out(&mount, true)?,
         _ => {}
     }
     let directory = mount_directory(&wanted.directory)?;
-    start(&Wanted { directory, ..wanted.clone() }, cluster_path).map(|_| true)
+    start(&MountRequest { directory, ..wanted.clone() }, cluster_path).map(|_| true)
 }
 
 /// Takes all mounts of a cluster on this machine out of the tree, whoever uses them, and ends those who serve them. For
@@ -395,7 +395,7 @@ pub fn take_one_out(reactor: &Reactor, run_directory: &Path, directory: &Path) -
     take_records_out(reactor, record_of(run_directory, directory).into_iter().collect())
 }
 
-fn take_records_out(reactor: &Reactor, records: Vec<Record>) -> Outcome {
+fn take_records_out(reactor: &Reactor, records: Vec<MountRecord>) -> Outcome {
     for record in &records {
         // Those of another tree are not to be seen from here: who serves them takes them out.
         if let Some(mount) = mount_on(&record.directory) {
@@ -423,17 +423,17 @@ async fn wait_for_end(reactor: &Reactor, processes: &[ProcessId]) {
 }
 
 /// What --mount asks for, if it is there, after a look at whether its directory can be mounted on.
-pub fn wanted(arguments: &Arguments) -> Outcome<Option<Wanted>> {
+pub fn wanted(arguments: &Arguments) -> Outcome<Option<MountRequest>> {
     check_options(arguments)?;
     let Some(path) = arguments.path("mount") else { return Ok(None) };
-    mount_directory(&path).map(|directory| Some(Wanted::of(arguments, directory)))
+    mount_directory(&path).map(|directory| Some(MountRequest::of(arguments, directory)))
 }
 
 /// The same for several hosts, where it may be there already of some.
-pub fn wanted_on_hosts(arguments: &Arguments) -> Outcome<Option<Wanted>> {
+pub fn wanted_on_hosts(arguments: &Arguments) -> Outcome<Option<MountRequest>> {
     check_options(arguments)?;
     let Some(path) = arguments.path("mount") else { return Ok(None) };
     let directory = settled_to_mount(&path)?;
     let directory = if mount_on(&directory).is_some() { directory } else { mount_directory(&directory)? };
-    Ok(Some(Wanted::of(arguments, directory)))
+    Ok(Some(MountRequest::of(arguments, directory)))
 }

@@ -1,6 +1,6 @@
 //! How the mounts of a cluster are: those of this host, and those of the others as they tell of them.
 
-use crate::mounts::{self, MountSite, Record};
+use crate::mounts::{self, MountRecord, MountSite};
 use reactor::process::ProcessId;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -39,7 +39,7 @@ pub fn of_this_host(source: &str, run_directory: Option<&Path>) -> Vec<MountStat
 }
 
 impl MountStatus {
-    fn new(directory: &Path, options: String, record: Option<Record>, here: &MountSite) -> MountStatus {
+    fn new(directory: &Path, options: String, record: Option<MountRecord>, here: &MountSite) -> MountStatus {
         let served = record
             .as_ref()
             .map(|record| (record.process.pid, record.thread_count, ProcessId::is_alive(record.process)));

@@ -154,7 +154,7 @@ impl MountSite {
 
 /// What serves a mount has written down about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct MountRecord {
     pub directory: PathBuf,
     pub process: ProcessId,
     pub thread_count: u64,
@@ -175,7 +175,7 @@ pub fn log_path(run_directory: &Path, directory: &Path) -> PathBuf {
     record_path(run_directory, &MountSite::here(), directory).with_extension("log")
 }
 
-impl Record {
+impl MountRecord {
     /// Writes it down, as a whole or not at all.
     pub fn keep(&self, run_directory: &Path) -> Outcome {
         let path = record_path(run_directory, &self.place, &self.directory);
@@ -189,20 +189,20 @@ impl Record {
         written.map_err(|error| Failure::failed(format!("{}: {}", path.display(), io_words(&error))))
     }
 
-    fn parse(bytes: &[u8]) -> Option<Record> {
+    fn parse(bytes: &[u8]) -> Option<MountRecord> {
         let mut parts = bytes.splitn(5, |byte| *byte == b' ');
         let mut word = || std::str::from_utf8(parts.next()?).ok();
         let process = ProcessId { pid: word()?.parse().ok()?, started: word()?.parse().ok()? };
         let thread_count = word()?.parse().ok()?;
         let place = MountSite::parse(word()?)?;
         let directory = PathBuf::from(OsString::from_vec(parts.next()?.to_vec()));
-        Some(Record { directory, process, thread_count, place })
+        Some(MountRecord { directory, process, thread_count, place })
     }
 
     /// Removes it, unless another process has written it anew.
     pub fn remove(&self, run_directory: &Path) {
         let path = record_path(run_directory, &self.place, &self.directory);
-        if fs::read(&path).ok().and_then(|bytes| Record::parse(&bytes)).as_ref() == Some(self) {
+        if fs::read(&path).ok().and_then(|bytes| MountRecord::parse(&bytes)).as_ref() == Some(self) {
             // What is left is seen to belong to a process that has ended.
             let _ = fs::remove_file(path);
         }
@@ -210,9 +210,9 @@ impl Record {
 }
 
 /// The record of a directory as it is seen from here: a mount may have come here from another tree of this machine.
-pub fn record_of(run_directory: &Path, directory: &Path) -> Option<Record> {
+pub fn record_of(run_directory: &Path, directory: &Path) -> Option<MountRecord> {
     let here = MountSite::here();
-    let mut found: Vec<Record> = records(run_directory)
+    let mut found: Vec<MountRecord> = records(run_directory)
         .into_iter()
         .filter(|record| record.directory == directory && record.place.is_same_machine(&here))
         .collect();
@@ -227,9 +227,9 @@ fn record_files(run_directory: &Path) -> Vec<PathBuf> {
 }
 
 /// All records of a run directory.
-pub fn records(run_directory: &Path) -> Vec<Record> {
+pub fn records(run_directory: &Path) -> Vec<MountRecord> {
     let texts = record_files(run_directory).into_iter().filter(|path| path.extension().is_none());
-    texts.filter_map(|path| Record::parse(&fs::read(path).ok()?)).collect()
+    texts.filter_map(|path| MountRecord::parse(&fs::read(path).ok()?)).collect()
 }
 
 /// Removes what mounts have left in a run directory.
@@ -265,13 +265,13 @@ mod tests {
         fs::create_dir_all(&run_directory).unwrap();
         let process = ProcessId { pid: 7, started: 8 };
         let record =
-            Record { directory: PathBuf::from("/mnt/a b"), process, thread_count: 4, place: MountSite::here() };
+            MountRecord { directory: PathBuf::from("/mnt/a b"), process, thread_count: 4, place: MountSite::here() };
         record.keep(&run_directory).unwrap();
         assert_eq!(records(&run_directory), vec![record.clone()]);
         assert_eq!(record_of(&run_directory, Path::new("/mnt/a b")), Some(record.clone()));
         // The same directory of another host that shares the run directory.
         let there = MountSite { machine: "other/1".to_owned(), ..MountSite::here() };
-        let other = Record { place: there, ..record.clone() };
+        let other = MountRecord { place: there, ..record.clone() };
         other.keep(&run_directory).unwrap();
         assert_eq!(records(&run_directory).len(), 2);
         assert_eq!(record_of(&run_directory, Path::new("/mnt/a b")), Some(record.clone()));
@@ -280,8 +280,8 @@ mod tests {
         record.remove(&run_directory);
         assert!(records(&run_directory).is_empty());
         fs::remove_dir_all(&run_directory).unwrap();
-        assert_eq!(Record::parse(b"7 8 4"), None);
-        assert_eq!(Record::parse(b"7 8 4 a,b /mnt"), None);
-        assert_eq!(Record::parse(b"7 x 4 a,b,c /mnt"), None);
+        assert_eq!(MountRecord::parse(b"7 8 4"), None);
+        assert_eq!(MountRecord::parse(b"7 8 4 a,b /mnt"), None);
+        assert_eq!(MountRecord::parse(b"7 x 4 a,b,c /mnt"), None);
     }
 }

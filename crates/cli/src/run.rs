@@ -49,7 +49,7 @@ fn on_hosts(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outc
     let warmed = crate::warm::warm(arguments, reactor, signals, &path, true);
     let ended = warmed.and_then(|()| run_command(reactor, signals, arguments, &path));
     let down = RunDirectory::open(&path).and_then(|directory| {
-        let record = hosts::Record::of(&path).ok_or_else(|| Failure::failed("its list of hosts can't be read"))?;
+        let record = hosts::HostsRecord::of(&path).ok_or_else(|| Failure::failed("its list of hosts can't be read"))?;
         let known = directory.cluster()?;
         hosts::take_down(hosts::Ending::at_once(arguments), reactor, directory, &record, known)
     });

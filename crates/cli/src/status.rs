@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
-use crate::hosts::Record;
+use crate::hosts::HostsRecord;
 use crate::mount_status::{MountStatus, of_this_host};
 use crate::mounts::source_of;
 use crate::run_directory::{of_cluster_path, process_of};
@@ -103,7 +103,7 @@ async fn end_of(session: &Session, recorded: Option<ProcessId>) -> u32 {
 /// With several hosts a line for each: its servers, and which of them are down.
 fn hosts_lines(run_directory: Option<&Path>, statuses: &[ServerStatus]) -> String {
     let mut text = String::new();
-    for host in run_directory.and_then(Record::of).into_iter().flat_map(|record| record.hosts) {
+    for host in run_directory.and_then(HostsRecord::of).into_iter().flat_map(|record| record.hosts) {
         let is_down = |server: &&u32| statuses.get(**server as usize).is_some_and(|status| status.report.is_err());
         let down: Vec<String> = host.servers.iter().filter(is_down).map(u32::to_string).collect();
         let servers: Vec<String> = host.servers.iter().map(u32::to_string).collect();
@@ -228,7 +228,7 @@ struct Mounts {
 fn mounts_of(arguments: &Arguments, session: &Session, cluster: &Cluster, run_directory: Option<&Path>) -> Mounts {
     let mut mounts = Mounts::default();
     let here = of_this_host(&source_of(cluster), run_directory);
-    let record = run_directory.and_then(Record::of).filter(|record| record.is_origin && record.mount.is_some());
+    let record = run_directory.and_then(HostsRecord::of).filter(|record| record.is_origin && record.mount.is_some());
     if let (Some(record), Some(path)) = (record, run_directory) {
         let timeout_ms = arguments.number("launch-timeout-ms").min(arguments.number("timeout-ms"));
         match crate::hosts::all_mounts(&session.reactor, &record, path, cluster, timeout_ms * NANOS_PER_MS) {
@@ -279,7 +279,7 @@ fn whole_json(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[Serve
         "placement": cluster.placement.name(),
         "chunk_size": cluster.chunk_size,
         "servers": statuses.iter().map(ServerStatus::json).collect::<Vec<Value>>(),
-        "hosts": run_directory.and_then(Record::of).map(|record| {
+        "hosts": run_directory.and_then(HostsRecord::of).map(|record| {
             record.hosts.iter().map(|host| json!({ "name": host.name, "servers": host.servers })).collect::<Vec<Value>>()
         }),
         "mounts": mounts.known.iter().map(MountStatus::json).collect::<Vec<Value>>(),

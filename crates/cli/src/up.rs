@@ -59,9 +59,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let reactor = open_reactor()?;
     let signals = catch_signals(&reactor)?;
     let path = arguments.path("run-directory").unwrap_or_else(default_run_directory);
-    if arguments.is_given("hosts") || crate::hosts::Record::of(&path).is_some() {
+    if arguments.is_given("hosts") || crate::hosts::HostsRecord::of(&path).is_some() {
         let hosts_directory = arguments.path("run-directory").unwrap_or_else(crate::hosts::default_run_directory);
-        let is_new = crate::hosts::Record::of(&hosts_directory).is_none();
+        let is_new = crate::hosts::HostsRecord::of(&hosts_directory).is_none();
         crate::hosts::up(arguments, &reactor, &signals)?;
         return crate::warm::warm(arguments, &reactor, &signals, &hosts_directory, is_new);
     }

@@ -86,7 +86,7 @@ impl EventBuffer {
     }
 }
 
-struct Core {
+struct EpollCore {
     epoll: OwnedFd,
     poke: OwnedFd,
     table: WatchTable,
@@ -99,7 +99,7 @@ struct Core {
     aio: OnceCell<Rc<Aio>>,
 }
 
-impl Watch for Core {
+impl Watch for EpollCore {
     fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>, events: u32) -> io::Result<u64> {
         let token = self.table.add(descriptor.as_raw_fd(), readiness, events);
         self.control(libc::EPOLL_CTL_ADD, descriptor.as_raw_fd(), events | libc::EPOLLET as u32, token)
@@ -127,7 +127,7 @@ impl Watch for Core {
     }
 }
 
-impl KernelWatch for Core {
+impl KernelWatch for EpollCore {
     fn suspend(&self, socket: &BusySocket) {
         self.modify(socket, 0);
     }
@@ -137,13 +137,13 @@ impl KernelWatch for Core {
     }
 }
 
-impl HasPorts for Core {
+impl HasPorts for EpollCore {
     fn ports(&self) -> &Ports {
         &self.ports
     }
 }
 
-impl Drop for Core {
+impl Drop for EpollCore {
     fn drop(&mut self) {
         if let Some(aio) = self.aio.get() {
             aio.end();
@@ -151,7 +151,7 @@ impl Drop for Core {
     }
 }
 
-impl Core {
+impl EpollCore {
     fn control(&self, action: libc::c_int, descriptor: RawFd, events: u32, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events, u64: token };
         // SAFETY: the event is a local.
@@ -235,7 +235,7 @@ impl KernelLooks {
 /// The epoll driver. Clones are the same one.
 #[derive(Clone)]
 pub(crate) struct EpollDriver {
-    core: Rc<Core>,
+    core: Rc<EpollCore>,
     events: Rc<RefCell<EventBuffer>>,
     random: Rc<FastRandom>,
     kernel: Rc<KernelLooks>,
@@ -255,7 +255,7 @@ impl EpollDriver {
     fn make(shared: bool) -> io::Result<EpollDriver> {
         // SAFETY: makes a descriptor, which is owned from here on.
         let epoll = unsafe { OwnedFd::from_raw_fd(system::check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
-        let core = Core {
+        let core = EpollCore {
             epoll,
             poke: system::event_descriptor()?,
             table: WatchTable::default(),

@@ -132,7 +132,7 @@ impl TaskTable {
     }
 }
 
-struct Inner {
+struct ExecutorInner {
     queue: Arc<ReadyQueue>,
     tasks: RefCell<TaskTable>,
     timers: RefCell<Timers>,
@@ -156,7 +156,7 @@ struct Inner {
 
 /// One loop. Clones are the same loop; it stays on the thread that made it.
 #[derive(Clone)]
-pub struct Reactor(Rc<Inner>);
+pub struct Reactor(Rc<ExecutorInner>);
 
 impl Reactor {
     /// A reactor over the machine's own facilities. Errors: whatever creating the ring or the epoll descriptor gives.
@@ -176,7 +176,7 @@ impl Reactor {
     pub fn with_driver(driver: Box<dyn Driver>) -> Reactor {
         let queue = ReadyQueue::new();
         driver.attach(&queue);
-        Reactor(Rc::new(Inner {
+        Reactor(Rc::new(ExecutorInner {
             queue,
             tasks: RefCell::default(),
             timers: RefCell::default(),
@@ -420,7 +420,7 @@ impl Reactor {
     }
 }
 
-impl Inner {
+impl ExecutorInner {
     fn close(&self) {
         self.closed.set(true);
         let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
@@ -593,7 +593,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for ExecutorInner {
     fn drop(&mut self) {
         // Wakers may keep tasks allocated: their futures must go here, on the owner's thread.
         self.close();

@@ -5,7 +5,7 @@
 //! 2. Frames are counted on both sides; a frame out of sequence closes the connection.
 //! 3. A body never passes through memory that is sized by the peer: it goes to places that the receiver chose, save for
 //!    at most `READ_AHEAD_SIZE` bytes that arrived together with the header.
-//! 4. Memory named by raw slices outlives the frame: `Outgoing::keep` holds it, or the owner of the borrowed memory
+//! 4. Memory named by raw slices outlives the frame: `OutgoingFrame::keep` holds it, or the owner of the borrowed memory
 //!    closes the link before letting go (`channel`).
 
 use crate::sealing::{CHANGED, is_changed};
@@ -102,7 +102,7 @@ impl ReplyBody {
 }
 
 /// A frame on its way out.
-struct Outgoing {
+struct OutgoingFrame {
     head: Vec<u8>,
     body: Vec<RawSlice>,
     size: usize,
@@ -143,7 +143,7 @@ pub(crate) struct Link {
     end: usize,
     receive_sequence: u64,
     send_sequence: u64,
-    queue: VecDeque<Outgoing>,
+    queue: VecDeque<OutgoingFrame>,
     spare_heads: Vec<Vec<u8>>,
     pub bytes_sent: u64,
     pub bytes_received: u64,
@@ -207,7 +207,7 @@ impl Link {
         head.extend_from_slice(&header.to_array());
         head.extend_from_slice(params);
         let size = head.len() + body_size;
-        self.queue.push_back(Outgoing { head, body, size, sent: 0, call_id, _keep: keep });
+        self.queue.push_back(OutgoingFrame { head, body, size, sent: 0, call_id, _keep: keep });
     }
 
     /// Whether bytes owned by this call still wait to be sent.
@@ -436,7 +436,7 @@ impl Link {
 }
 
 /// Adds the memory of a frame that was not sent yet.
-fn push_unsent<'a>(frame: &'a Outgoing, slices: &mut Vec<IoSlice<'a>>) {
+fn push_unsent<'a>(frame: &'a OutgoingFrame, slices: &mut Vec<IoSlice<'a>>) {
     let mut skip = frame.sent;
     if skip < frame.head.len() {
         slices.push(IoSlice::new(&frame.head[skip..]));

@@ -32,7 +32,7 @@ impl Level {
 }
 
 /// One event: a short name that stays the same, words for people, and facts by name.
-pub struct Event<'a> {
+pub struct LogEvent<'a> {
     pub level: Level,
     pub name: &'static str,
     pub words: &'a str,
@@ -42,14 +42,14 @@ pub struct Event<'a> {
 /// A fact: its name, and its value as it is shown.
 pub type Fact<'a> = (&'static str, &'a dyn std::fmt::Display);
 
-type Sink = Rc<dyn Fn(&Event<'_>)>;
+type Sink = Rc<dyn Fn(&LogEvent<'_>)>;
 
 thread_local! {
     static SINK: RefCell<Option<Sink>> = const { RefCell::new(None) };
 }
 
 /// Takes the events of loops on this thread from now on.
-pub fn take_events(sink: impl Fn(&Event<'_>) + 'static) {
+pub fn take_events(sink: impl Fn(&LogEvent<'_>) + 'static) {
     SINK.set(Some(Rc::new(sink)));
 }
 
@@ -57,7 +57,7 @@ pub fn take_events(sink: impl Fn(&Event<'_>) + 'static) {
 pub fn event(level: Level, name: &'static str, words: &str, facts: &[Fact<'_>]) {
     let sink = SINK.with_borrow(Option::clone);
     if let Some(sink) = sink {
-        sink(&Event { level, name, words, facts });
+        sink(&LogEvent { level, name, words, facts });
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum Held {
     Device(Transfer),
 }
 
-struct Entry {
+struct OperationEntry {
     held: Held,
     /// What the operation came to: a count, or a negated error number.
     result: Option<i32>,
@@ -42,7 +42,7 @@ pub(crate) struct Ended {
 /// The operations of one driver.
 #[derive(Default)]
 pub(crate) struct OperationTable {
-    entries: RefCell<Vec<Option<Entry>>>,
+    entries: RefCell<Vec<Option<OperationEntry>>>,
     free: RefCell<Vec<u32>>,
     under_way: Cell<usize>,
     /// Gives up what abandoned operations hold although they are under way: a fault that tests must notice.
@@ -53,7 +53,7 @@ pub(crate) struct OperationTable {
 impl OperationTable {
     /// Adds an operation that has not been handed over.
     pub fn add(&self, held: Held) -> u32 {
-        let entry = Entry { held, result: None, waker: None, abandoned: false, under_way: false };
+        let entry = OperationEntry { held, result: None, waker: None, abandoned: false, under_way: false };
         let mut entries = self.entries.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             entries.push(None);
@@ -76,7 +76,7 @@ impl OperationTable {
     /// Looks at an operation on a device. Nothing if it is gone.
     pub fn with_transfer<T>(&self, index: u32, look: impl FnOnce(&Transfer) -> T) -> Option<T> {
         match &self.entries.borrow()[index as usize] {
-            Some(Entry { held: Held::Device(transfer), .. }) => Some(look(transfer)),
+            Some(OperationEntry { held: Held::Device(transfer), .. }) => Some(look(transfer)),
             _ => None,
         }
     }
@@ -139,7 +139,7 @@ impl OperationTable {
         let entry = entries[index as usize].take();
         self.free.borrow_mut().push(index);
         match entry {
-            Some(Entry { held, .. }) => Poll::Ready(Ended { result, held }),
+            Some(OperationEntry { held, .. }) => Poll::Ready(Ended { result, held }),
             None => unreachable!("the entry was just seen"),
         }
     }
@@ -166,7 +166,7 @@ impl OperationTable {
         }
         drop(entries);
         drop(waker);
-        if let Some(Entry { held: Held::Device(transfer), .. }) = &given_up {
+        if let Some(OperationEntry { held: Held::Device(transfer), .. }) = &given_up {
             transfer.queue.forget(index);
         }
     }

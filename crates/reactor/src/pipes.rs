@@ -38,7 +38,7 @@ pub async fn aside<T: Send + 'static>(reactor: &Reactor, work: impl FnOnce() -> 
 }
 
 /// Where lines come from that somebody else writes.
-pub enum Origin {
+pub enum LineOrigin {
     /// Our own standard input.
     StandardInput,
     /// A file that grows, for launchers that give standard input to one process only. It has ended when it has not
@@ -47,14 +47,14 @@ pub enum Origin {
 }
 
 /// What comes from there. When it ends, this process gets SIGHUP as well, so that whatever it does then is given up.
-pub fn follow(reactor: &Reactor, origin: Origin) -> io::Result<Stream> {
+pub fn follow(reactor: &Reactor, origin: LineOrigin) -> io::Result<Stream> {
     let (stream, theirs) = pair(reactor)?;
     let mut theirs = UnixStream::from(theirs);
     threads::start("orders", move || {
         // Whoever reads the stream may have gone: then nobody cares.
         let _: io::Result<()> = match origin {
-            Origin::StandardInput => io::copy(&mut io::stdin().lock(), &mut theirs).map(drop),
-            Origin::File { path, looks_max } => follow_file(&path, looks_max, &mut theirs),
+            LineOrigin::StandardInput => io::copy(&mut io::stdin().lock(), &mut theirs).map(drop),
+            LineOrigin::File { path, looks_max } => follow_file(&path, looks_max, &mut theirs),
         };
         drop(theirs);
         if let Some(own) = ProcessId::of(std::process::id()) {

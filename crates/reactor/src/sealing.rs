@@ -136,13 +136,13 @@ impl Sealer {
 }
 
 /// Records on their way out.
-struct Outgoing {
+struct SealedRecords {
     sealer: Sealer,
     bytes: Vec<u8>,
     sent: usize,
 }
 
-impl Outgoing {
+impl SealedRecords {
     /// Adds a record of bytes from the front of `pieces`, whose first `done` bytes have gone. How many it took.
     fn add_record(&mut self, pieces: &[IoSlice<'_>], mut done: usize) -> usize {
         let start = self.bytes.len();
@@ -167,7 +167,7 @@ impl Outgoing {
 }
 
 /// Records that have arrived, and what of the last one that was opened was not taken yet.
-struct Incoming {
+struct OpenedRecords {
     sealer: Sealer,
     bytes: Vec<u8>,
     /// What was received and is not opened.
@@ -178,7 +178,7 @@ struct Incoming {
     is_wrong: bool,
 }
 
-impl Incoming {
+impl OpenedRecords {
     /// Opens the next record. False when it is not here yet.
     fn open(&mut self) -> io::Result<bool> {
         let received = &mut self.bytes[self.start..self.end];
@@ -223,22 +223,23 @@ impl Incoming {
 struct SealedSocket {
     stream: Stream,
     readiness: Rc<Readiness>,
-    outgoing: RefCell<Outgoing>,
-    incoming: RefCell<Incoming>,
+    outgoing: RefCell<SealedRecords>,
+    incoming: RefCell<OpenedRecords>,
 }
 
 /// The same stream with everything sealed from now on.
 pub(crate) fn seal(stream: &Stream, sending: Sealer, receiving: Sealer) -> Stream {
     let readiness = stream.readiness().clone();
-    let outgoing = Outgoing { sealer: sending, bytes: Vec::new(), sent: 0 };
-    let incoming = Incoming { sealer: receiving, bytes: Vec::new(), start: 0, end: 0, opened: 0..0, is_wrong: false };
+    let outgoing = SealedRecords { sealer: sending, bytes: Vec::new(), sent: 0 };
+    let incoming =
+        OpenedRecords { sealer: receiving, bytes: Vec::new(), start: 0, end: 0, opened: 0..0, is_wrong: false };
     let (outgoing, incoming) = (RefCell::new(outgoing), RefCell::new(incoming));
     let socket = SealedSocket { stream: stream.clone(), readiness: readiness.clone(), outgoing, incoming };
     Stream::new(socket, readiness)
 }
 
 impl SealedSocket {
-    fn send_out(&self, outgoing: &mut Outgoing) -> io::Result<()> {
+    fn send_out(&self, outgoing: &mut SealedRecords) -> io::Result<()> {
         while outgoing.sent < outgoing.bytes.len() {
             outgoing.sent += self.stream.try_send(&[IoSlice::new(&outgoing.bytes[outgoing.sent..])])?;
         }
@@ -247,7 +248,7 @@ impl SealedSocket {
         Ok(())
     }
 
-    fn receive(&self, incoming: &mut Incoming, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    fn receive(&self, incoming: &mut OpenedRecords, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut received = 0;
         for place in places {
             let mut filled = 0;

@@ -248,7 +248,7 @@ impl<T: 'static> Instance<T> {
         let mut future = pin!(start(reactor, value));
         let mut context = Context::from_waker(waker);
         parker.take(WOKEN);
-        let mut wait = Wait::default();
+        let mut wait = CallWait::default();
         loop {
             if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
                 for _ in 0..PARTING_TURNS {
@@ -281,12 +281,12 @@ impl<T: 'static> Instance<T> {
         parker: &Arc<Parker>,
         reactor: &Reactor,
         driver: &EpollDriver,
-        wait: &mut Wait,
+        wait: &mut CallWait,
     ) -> SharedGuard<'a, T> {
         let held = held.unwrap_or_else(|| self.lock());
         if wait.started.is_none() {
             let now = reactor.now();
-            *wait = Wait { started: Some(now), patience: held.crew(|crew| crew.waiting.begin(now)), last: now };
+            *wait = CallWait { started: Some(now), patience: held.crew(|crew| crew.waiting.begin(now)), last: now };
         }
         // To ask busy sockets is a system call as well.
         let spins = !driver.has_busy() && held.crew(|crew| crew.waiting.may_spin(&wait.patience));
@@ -397,13 +397,13 @@ impl<T: 'static> Instance<T> {
 
 /// One wait of a call, from having nothing to do until its waker fires.
 #[derive(Default)]
-struct Wait {
+struct CallWait {
     started: Option<Nanos>,
     patience: Patience,
     last: Nanos,
 }
 
-impl Wait {
+impl CallWait {
     fn end(&mut self, reactor: &Reactor) {
         if let Some(started) = self.started.take() {
             reactor.note_waited(self.last - started, false);

@@ -113,7 +113,7 @@ impl StampedRegion {
         let queue = shared.submissions.clone().map(|submissions| Rc::new(self.submissions.seen_by(submissions)));
         let mapping_lock = shared.pages.clone();
         let (queue, has_ended) = (RefCell::new(queue), Cell::new(false));
-        let source = Source::SharedStore(self.clone());
+        let source = MappingOwner::SharedStore(self.clone());
         Rc::new(StoreMapping {
             bytes,
             size,
@@ -226,7 +226,7 @@ pub struct SharedStore {
 }
 
 /// What keeps a mapping's memory.
-enum Source {
+enum MappingOwner {
     Mapped(#[allow(dead_code)] Mapping, #[allow(dead_code)] Rc<Mapping>),
     SharedStore(#[allow(dead_code)] Rc<StampedRegion>),
 }
@@ -246,7 +246,7 @@ pub struct StoreMapping {
     hazards: Option<Rc<HazardPointers>>,
     /// What pages that are registered for us are mapped through.
     mapping_lock: Option<Rc<dyn MappingLock>>,
-    _source: Source,
+    _source: MappingOwner,
 }
 
 impl StoreMapping {
@@ -287,7 +287,7 @@ impl StoreMapping {
             has_ended: Cell::new(false),
             hazards,
             mapping_lock,
-            _source: Source::Mapped(region, table),
+            _source: MappingOwner::Mapped(region, table),
         })
     }
 
@@ -434,6 +434,6 @@ impl StoreMapping {
 
     /// Whether the owner is a part of the same simulation, which does nothing while we copy.
     pub fn is_simulated(&self) -> bool {
-        matches!(self._source, Source::SharedStore(_))
+        matches!(self._source, MappingOwner::SharedStore(_))
     }
 }

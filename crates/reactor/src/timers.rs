@@ -20,29 +20,29 @@ pub(crate) struct TimerKey {
     generation: u32,
 }
 
-struct Entry {
+struct TimerEntry {
     deadline: Nanos,
     sequence: u64,
     key: TimerKey,
 }
 
-impl PartialEq for Entry {
-    fn eq(&self, other: &Entry) -> bool {
+impl PartialEq for TimerEntry {
+    fn eq(&self, other: &TimerEntry) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Entry {}
+impl Eq for TimerEntry {}
 
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Entry) -> Option<Ordering> {
+impl PartialOrd for TimerEntry {
+    fn partial_cmp(&self, other: &TimerEntry) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Entry {
+impl Ord for TimerEntry {
     /// The heap gives its greatest first, so the earliest deadline is the greatest; ties go in the order of setting.
-    fn cmp(&self, other: &Entry) -> Ordering {
+    fn cmp(&self, other: &TimerEntry) -> Ordering {
         (other.deadline, other.sequence).cmp(&(self.deadline, self.sequence))
     }
 }
@@ -55,7 +55,7 @@ struct Slot {
 /// All timers of one loop.
 #[derive(Default)]
 pub(crate) struct Timers {
-    heap: BinaryHeap<Entry>,
+    heap: BinaryHeap<TimerEntry>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     stale: usize,
@@ -77,7 +77,7 @@ impl Timers {
         entry.waker = Some(waker);
         let key = TimerKey { slot, generation: entry.generation };
         self.sequence += 1;
-        self.heap.push(Entry { deadline, sequence: self.sequence, key });
+        self.heap.push(TimerEntry { deadline, sequence: self.sequence, key });
         key
     }
 

@@ -49,7 +49,7 @@ const KIND_POKE: u64 = 1;
 const KIND_IGNORED: u64 = 2;
 const KIND_OPERATION: u64 = 3;
 
-struct Core {
+struct RingCore {
     ring: RefCell<IoUring>,
     poke: OwnedFd,
     table: WatchTable,
@@ -66,7 +66,7 @@ struct Core {
 
 /// The io_uring driver.
 pub(crate) struct UringDriver {
-    core: Rc<Core>,
+    core: Rc<RingCore>,
     random: FastRandom,
 }
 
@@ -84,7 +84,7 @@ impl UringDriver {
         if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let core = Rc::new(Core {
+        let core = Rc::new(RingCore {
             ring: RefCell::new(ring),
             poke: system::event_descriptor()?,
             table: WatchTable::default(),
@@ -102,7 +102,7 @@ impl UringDriver {
     }
 }
 
-impl Core {
+impl RingCore {
     /// Prepares an operation; it is submitted at the end of the turn, or now if the ring is full.
     fn push(&self, entry: &squeue::Entry) {
         let mut ring = self.ring.borrow_mut();
@@ -219,7 +219,7 @@ fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME))
 }
 
-impl Watch for Core {
+impl Watch for RingCore {
     fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>, events: u32) -> io::Result<u64> {
         let token = self.table.add(descriptor.as_raw_fd(), readiness, events);
         self.arm_socket(descriptor.as_raw_fd(), token, events);
@@ -242,7 +242,7 @@ impl Watch for Core {
     }
 }
 
-impl KernelWatch for Core {
+impl KernelWatch for RingCore {
     fn suspend(&self, socket: &BusySocket) {
         let cancel = opcode::AsyncCancel::new(socket.token | KIND_POLL << KIND_SHIFT).build();
         self.push(&cancel.user_data(KIND_IGNORED << KIND_SHIFT));
@@ -253,7 +253,7 @@ impl KernelWatch for Core {
     }
 }
 
-impl HasPorts for Core {
+impl HasPorts for RingCore {
     fn ports(&self) -> &Ports {
         &self.ports
     }
@@ -402,7 +402,7 @@ impl Drop for UringDriver {
 }
 
 /// Makes files durable beside other work. The ring may be gone before the regions are; then it is done waiting.
-struct RingSync(Weak<Core>);
+struct RingSync(Weak<RingCore>);
 
 impl FileSync for RingSync {
     fn sync(&self, file: &Rc<OwnedFd>) -> LocalFuture<io::Result<()>> {
@@ -446,7 +446,7 @@ impl Drop for SyncFuture {
 
 /// A file of a device, known to the ring if there was a slot.
 struct RingFile {
-    core: Weak<Core>,
+    core: Weak<RingCore>,
     descriptor: OwnedFd,
     slot: Option<u32>,
 }
@@ -479,7 +479,7 @@ impl Drop for RingFile {
 
 /// Memory of a pool that the ring knows.
 struct RingPool {
-    core: Weak<Core>,
+    core: Weak<RingCore>,
     slot: u16,
 }
 

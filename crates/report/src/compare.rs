@@ -26,7 +26,7 @@ const SERVERS_TOLD_MAX: usize = 8;
 const DIFFERENCE_LEAST: f64 = 1.1;
 
 /// What is compared.
-struct Measure {
+struct ComparedMeasure {
     name: &'static str,
     of: fn(&Row) -> Option<f64>,
     unit: Unit,
@@ -74,11 +74,11 @@ impl Unit {
     }
 }
 
-const fn measure(name: &'static str, of: fn(&Row) -> Option<f64>, unit: Unit, told: bool) -> Measure {
-    Measure { name, of, unit, told }
+const fn measure(name: &'static str, of: fn(&Row) -> Option<f64>, unit: Unit, told: bool) -> ComparedMeasure {
+    ComparedMeasure { name, of, unit, told }
 }
 
-const MEASURES: [Measure; 11] = [
+const MEASURES: [ComparedMeasure; 11] = [
     measure("req_waittime", |row| row.wait, Unit::Microseconds, true),
     measure("req_qdepth", |row| row.depth, Unit::Requests, true),
     measure("req_active", |row| row.active, Unit::Requests, true),
@@ -133,7 +133,7 @@ impl Side<'_> {
         let mut sums = Sums::default();
         for (server, _) in &asked.found.names {
             let profile = question.profile(server).map_err(|error| asked.failed(error))?;
-            let figure = |measure: &Measure| Figure {
+            let figure = |measure: &ComparedMeasure| Figure {
                 mean: (measure.of)(&profile.whole),
                 most: profile.rows.iter().filter_map(measure.of).reduce(f64::max),
             };

@@ -16,7 +16,7 @@ pub fn names(text: &str) -> Result<Vec<String>, String> {
 }
 
 /// Calls `each` with the pieces of every part of the list, as long as all together name no more than is taken.
-fn walk(text: &str, mut each: impl FnMut(&[Piece<'_>])) -> Result<(), String> {
+fn walk(text: &str, mut each: impl FnMut(&[NamePiece<'_>])) -> Result<(), String> {
     let mut count = 0;
     for part in parts(text)? {
         let pieces = pieces(part)?;
@@ -56,33 +56,33 @@ fn parts(text: &str) -> Result<Vec<&str>, String> {
 }
 
 /// A piece of a name: a text as it is, or numbers.
-enum Piece<'a> {
+enum NamePiece<'a> {
     Text(&'a str),
     /// First and last of each range, and digits at least.
     Numbers(Vec<(u64, u64, usize)>),
 }
 
-impl Piece<'_> {
+impl NamePiece<'_> {
     fn len(&self) -> usize {
         match self {
-            Piece::Text(_) => 1,
-            Piece::Numbers(ranges) => ranges
+            NamePiece::Text(_) => 1,
+            NamePiece::Numbers(ranges) => ranges
                 .iter()
                 .fold(0usize, |sum, (first, last, _)| sum.saturating_add((last - first).saturating_add(1) as usize)),
         }
     }
 }
 
-fn pieces(part: &str) -> Result<Vec<Piece<'_>>, String> {
+fn pieces(part: &str) -> Result<Vec<NamePiece<'_>>, String> {
     let mut pieces = Vec::new();
     let mut rest = part;
     while let Some((before, after)) = rest.split_once('[') {
         let (inside, after) = after.split_once(']').ok_or("a bracket that nothing closes")?;
-        pieces.push(Piece::Text(before));
-        pieces.push(Piece::Numbers(inside.split(',').map(range).collect::<Result<_, _>>()?));
+        pieces.push(NamePiece::Text(before));
+        pieces.push(NamePiece::Numbers(inside.split(',').map(range).collect::<Result<_, _>>()?));
         rest = after;
     }
-    pieces.push(Piece::Text(rest));
+    pieces.push(NamePiece::Text(rest));
     Ok(pieces)
 }
 
@@ -95,19 +95,19 @@ fn range(text: &str) -> Result<(u64, u64, usize), String> {
     }
 }
 
-fn write_names(pieces: &[Piece<'_>], begun: &mut String, each: &mut impl FnMut(String)) {
+fn write_names(pieces: &[NamePiece<'_>], begun: &mut String, each: &mut impl FnMut(String)) {
     let Some((piece, rest)) = pieces.split_first() else {
         each(begun.clone());
         return;
     };
     let size = begun.len();
     match piece {
-        Piece::Text(text) => {
+        NamePiece::Text(text) => {
             begun.push_str(text);
             write_names(rest, begun, each);
             begun.truncate(size);
         }
-        Piece::Numbers(ranges) => {
+        NamePiece::Numbers(ranges) => {
             for (first, last, digits) in ranges {
                 for number in *first..=*last {
                     begun.push_str(&format!("{number:0digits$}"));

@@ -34,7 +34,7 @@ impl Answer<'_> {
         let by_time = draws && self.options.map == Map::Servers;
         let intervals =
             ((self.asked.job.end - self.asked.job.start) as u64).div_ceil(self.question.interval as u64) as usize;
-        let mut picture = servers::Servers::new(self.options.measure, intervals, self.options.congested_from);
+        let mut picture = servers::ServersPicture::new(self.options.measure, intervals, self.options.congested_from);
         let mut values = HashMap::new();
         let mut told = Vec::new();
         for (server, nodes) in &self.asked.found.names {

@@ -57,21 +57,21 @@ pub fn run(options: &NeighboursOptions) -> Outcome {
 
 /// What the place knows of another job.
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct KnownJob {
     id: String,
     name: Option<String>,
     user: Option<String>,
 }
 
-impl Known {
-    fn of(asked: &Asked, lustre_id: &str) -> Outcome<Known> {
+impl KnownJob {
+    fn of(asked: &Asked, lustre_id: &str) -> Outcome<KnownJob> {
         let statement = "SELECT job_id, name, user FROM jobs WHERE job_id = ?1 OR lustre_id = ?1
                          ORDER BY job_id = ?1 DESC LIMIT 1";
         let mut statement = asked.connection.prepare_cached(statement).map_err(|error| asked.failed(error))?;
-        let found =
-            statement.query_row([lustre_id], |row| Ok(Known { id: row.get(0)?, name: row.get(1)?, user: row.get(2)? }));
+        let found = statement
+            .query_row([lustre_id], |row| Ok(KnownJob { id: row.get(0)?, name: row.get(1)?, user: row.get(2)? }));
         let found = found.optional().map_err(|error| asked.failed(error))?;
-        Ok(found.unwrap_or_else(|| Known { id: lustre_id.to_owned(), ..Known::default() }))
+        Ok(found.unwrap_or_else(|| KnownJob { id: lustre_id.to_owned(), ..KnownJob::default() }))
     }
 
     fn words(&self) -> String {
@@ -85,7 +85,7 @@ impl Known {
 /// Somebody's part of the waiting, by server.
 #[derive(Default)]
 struct Part {
-    known: Known,
+    known: KnownJob,
     seconds: f64,
     by_server: BTreeMap<usize, f64>,
 }
@@ -124,8 +124,8 @@ impl Found {
         let (Some(blame), Some(server)) = (blame, self.servers.len().checked_sub(1)) else { return Ok(()) };
         let known = match (&blame.whose, self.parts.get(&blame.whose)) {
             (_, Some(part)) => part.known.clone(),
-            (Whose::Other(id), None) => Known::of(asked, id)?,
-            (Whose::Itself | Whose::Nobody, None) => Known::default(),
+            (Whose::Other(id), None) => KnownJob::of(asked, id)?,
+            (Whose::Itself | Whose::Nobody, None) => KnownJob::default(),
         };
         let name = &self.servers[server].0;
         if let Some(table) = table {
@@ -257,7 +257,7 @@ fn names_words(names: &[String]) -> String {
     shown.join(", ") + &more
 }
 
-fn cells(job: &str, server: &str, whose: &Whose, known: &Known, row: &BlameRow) -> [String; HEAD.len()] {
+fn cells(job: &str, server: &str, whose: &Whose, known: &KnownJob, row: &BlameRow) -> [String; HEAD.len()] {
     let whose = match whose {
         Whose::Other(_) => "other",
         Whose::Itself => "itself",

@@ -56,9 +56,9 @@ pub fn open(file: &Path) -> Outcome<Connection> {
     let connection =
         Connection::open_with_flags(file, flags).and_then(prepared).map_err(|error| about(file, &error))?;
     match version(&connection).map_err(|error| about(file, &error))? {
-        Known::Ours => Ok(connection),
-        Known::Empty => Err(Failure::failed(format!("{}: nothing was imported into it yet", file.display()))),
-        Known::Other(words) => Err(Failure::failed(format!("{}: {words}", file.display()))),
+        KnownPlace::Ours => Ok(connection),
+        KnownPlace::Empty => Err(Failure::failed(format!("{}: nothing was imported into it yet", file.display()))),
+        KnownPlace::Other(words) => Err(Failure::failed(format!("{}: {words}", file.display()))),
     }
 }
 
@@ -68,14 +68,14 @@ pub fn open_or_make(file: &Path) -> Outcome<(Connection, bool)> {
     let made = !file.exists();
     let connection = Connection::open(file).and_then(prepared).map_err(|error| about(file, &error))?;
     match version(&connection).map_err(|error| about(file, &error))? {
-        Known::Ours | Known::Empty => Ok((connection, made)),
-        Known::Other(words) => Err(Failure::failed(format!("{}: {words}", file.display()))),
+        KnownPlace::Ours | KnownPlace::Empty => Ok((connection, made)),
+        KnownPlace::Other(words) => Err(Failure::failed(format!("{}: {words}", file.display()))),
     }
 }
 
 /// Makes the tables in a transaction that is open, unless they are there.
 pub fn make_tables(connection: &Connection) -> rusqlite::Result<()> {
-    if matches!(version(connection)?, Known::Empty) {
+    if matches!(version(connection)?, KnownPlace::Empty) {
         connection.execute_batch(SCHEMA)?;
         connection.pragma_update(None, "application_id", APPLICATION_ID)?;
         connection.pragma_update(None, "user_version", SCHEMA_VERSION)?;
@@ -89,24 +89,24 @@ fn prepared(connection: Connection) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-enum Known {
+enum KnownPlace {
     Ours,
     Empty,
     Other(String),
 }
 
-fn version(connection: &Connection) -> rusqlite::Result<Known> {
+fn version(connection: &Connection) -> rusqlite::Result<KnownPlace> {
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
     let (application, version) = (number("application_id")?, number("user_version")?);
     Ok(match (application, version) {
-        (APPLICATION_ID, SCHEMA_VERSION) => Known::Ours,
-        (APPLICATION_ID, _) => Known::Other(format!(
+        (APPLICATION_ID, SCHEMA_VERSION) => KnownPlace::Ours,
+        (APPLICATION_ID, _) => KnownPlace::Other(format!(
             "its schema is version {version}, this program knows version {SCHEMA_VERSION}; use the tabane-report that \
              wrote it"
         )),
-        (0, 0) if tables == 0 => Known::Empty,
-        _ => Known::Other("is another program's database; name a file of its own".into()),
+        (0, 0) if tables == 0 => KnownPlace::Empty,
+        _ => KnownPlace::Other("is another program's database; name a file of its own".into()),
     })
 }
 

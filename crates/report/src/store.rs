@@ -90,7 +90,7 @@ impl Tally {
 }
 
 /// A series that was seen in this import.
-struct Known {
+struct KnownSeries {
     series: i64,
     /// The time of its last reading.
     time: Nanos,
@@ -103,7 +103,7 @@ pub struct Writer<'a> {
     /// What is read now, for events.
     source: String,
     skipped_of_source: u64,
-    known: HashMap<String, Known>,
+    known: HashMap<String, KnownSeries>,
     pub tally: Tally,
 }
 
@@ -203,7 +203,7 @@ impl<'a> Writer<'a> {
         if self.known.len() >= SERIES_REMEMBERED_MAX {
             self.known.clear();
         }
-        self.known.insert(key, Known { series, time: reading.time });
+        self.known.insert(key, KnownSeries { series, time: reading.time });
         Ok(series)
     }
 

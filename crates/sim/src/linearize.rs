@@ -430,11 +430,11 @@ mod tests {
     use crate::random::Random;
 
     /// A register: `Some(value)` writes it, and `reads` says what a read saw.
-    struct Register {
+    struct TestRegister {
         operations: Vec<Result<u32, u32>>,
     }
 
-    impl Object for Register {
+    impl Object for TestRegister {
         type State = u32;
 
         fn initial(&self) -> u32 {
@@ -454,7 +454,7 @@ mod tests {
     }
 
     fn verdict(history: &[(Result<u32, u32>, Moment, Moment)]) -> Verdict {
-        let register = Register { operations: history.iter().map(|entry| entry.0).collect() };
+        let register = TestRegister { operations: history.iter().map(|entry| entry.0).collect() };
         let spans: Vec<Span> = history.iter().map(|entry| Span { start: entry.1, end: entry.2 }).collect();
         check(&register, &spans)
     }

@@ -158,7 +158,7 @@ fn show(report: &Report, options: &Options) {
     eprintln!("{text}  replay: sim {arguments} --trace");
 }
 
-struct Worker {
+struct SeedWorker {
     child: Child,
     seeds: Range<u64>,
 }
@@ -167,7 +167,7 @@ struct Worker {
 fn lead(options: &Options) -> Result<Counts, String> {
     let signals = HeldSignals::hold().map_err(|error| format!("signals: {error}"))?;
     let mut batches = Seeds::new(options);
-    let mut workers: Vec<Worker> = Vec::new();
+    let mut workers: Vec<SeedWorker> = Vec::new();
     let (mut counts, mut told) = (Counts::default(), 0);
     loop {
         while workers.len() < options.jobs as usize
@@ -207,17 +207,17 @@ fn lead(options: &Options) -> Result<Counts, String> {
     }
 }
 
-fn start_worker(options: &Options, signals: &HeldSignals, seeds: Range<u64>) -> Result<Worker, String> {
+fn start_worker(options: &Options, signals: &HeldSignals, seeds: Range<u64>) -> Result<SeedWorker, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let mut command = Command::new(program);
     command.args(options.arguments(&seeds)).arg("--worker").stdout(Stdio::piped());
     signals.release_in_worker(&mut command);
     let child = command.spawn().map_err(|error| format!("cannot start a worker: {error}"))?;
-    Ok(Worker { child, seeds })
+    Ok(SeedWorker { child, seeds })
 }
 
 /// Reads what a worker said. A seed that it started and never ended took it down.
-fn outcome(mut worker: Worker) -> Result<Counts, String> {
+fn outcome(mut worker: SeedWorker) -> Result<Counts, String> {
     let mut text = String::new();
     if let Some(out) = &mut worker.child.stdout {
         out.read_to_string(&mut text).map_err(|error| format!("worker: {error}"))?;

@@ -17,7 +17,7 @@ const EXIT_LEFT: u8 = 4;
 const EXIT_TROUBLE: u8 = 8;
 
 /// A fault and what became of it.
-struct Line {
+struct FaultLine {
     fault: Fault,
     /// What was done, or would be; or why nothing was.
     remedy: Result<String, String>,
@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let mut on_repair = |fault: &Fault, outcome: &client::Result<String>| {
         activity.clear();
         let remedy = outcome.clone().map_err(|error| error.message.clone());
-        let line = Line { fault: fault.clone(), remedy };
+        let line = FaultLine { fault: fault.clone(), remedy };
         if !as_json && said.is_ok() {
             let text = format!("{}\n", line.words(repair, dry_run));
             said = std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output);
@@ -86,7 +86,7 @@ fn trouble(words: &str) -> Failure {
     Failure::Said(EXIT_TROUBLE)
 }
 
-impl Line {
+impl FaultLine {
     fn words(&self, repair: bool, dry_run: bool) -> String {
         match &self.remedy {
             Ok(remedy) if dry_run => format!("{}: would {remedy}", self.fault),
@@ -97,7 +97,7 @@ impl Line {
     }
 }
 
-fn summary(report: &CheckReport, lines: &[Line], repairing: bool) -> String {
+fn summary(report: &CheckReport, lines: &[FaultLine], repairing: bool) -> String {
     let CheckCounts { names, inodes, directories, chunks, .. } = report.counts;
     let mut text = format!(
         "checked {} names and {} inodes, {} of them directories",
@@ -124,7 +124,7 @@ fn summary(report: &CheckReport, lines: &[Line], repairing: bool) -> String {
     text
 }
 
-fn to_json(report: &CheckReport, lines: &[Line], repairing: bool) -> Value {
+fn to_json(report: &CheckReport, lines: &[FaultLine], repairing: bool) -> Value {
     let CheckCounts { names, inodes, directories, shares, chunks, suspects } = report.counts;
     let faults = lines.iter().map(|line| {
         json!({

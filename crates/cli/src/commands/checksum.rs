@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::copy::facts::{EntryKind, Facts};
-use crate::copy::place::{Side, Source};
+use crate::copy::place::{Side, SourceFile};
 use crate::copy::progress::{Progress, add};
 use crate::failure::{Failure, Outcome, show};
 use crate::json::{Fields, put_name};
@@ -21,7 +21,7 @@ const FILES_MAX: usize = 1 << 20;
 const PIECE_SIZE: u64 = 1 << 20;
 
 /// A path on its place, and its name in the list.
-struct Item {
+struct ChecksumItem {
     place: Side,
     path: Vec<u8>,
     name: Vec<u8>,
@@ -30,7 +30,7 @@ struct Item {
 
 struct Summing {
     reactor: Reactor,
-    work: Rc<Work<Item>>,
+    work: Rc<Work<ChecksumItem>>,
     sums: RefCell<Vec<(Vec<u8>, [u8; 32])>>,
     failed: Cell<bool>,
     progress: Progress,
@@ -42,7 +42,7 @@ impl Summing {
         eprintln!("tabane: checksum: {reason}");
     }
 
-    async fn handle(&self, item: Item) {
+    async fn handle(&self, item: ChecksumItem) {
         let outcome = match item.facts.kind {
             EntryKind::Directory => {
                 let outcome = self.list(&item).await;
@@ -57,7 +57,7 @@ impl Summing {
         }
     }
 
-    fn push(&self, item: Item) {
+    fn push(&self, item: ChecksumItem) {
         let urgency = match item.facts.kind {
             EntryKind::Directory => {
                 add(&self.progress.directories_left, 1);
@@ -73,11 +73,11 @@ impl Summing {
         self.work.push(urgency, item);
     }
 
-    async fn list(&self, item: &Item) -> Result<(), String> {
+    async fn list(&self, item: &ChecksumItem) -> Result<(), String> {
         let mut listing = item.place.list(&item.path).await?;
         while let Some(page) = listing.next().await? {
             for (name, facts) in page {
-                self.push(Item {
+                self.push(ChecksumItem {
                     place: item.place.clone(),
                     path: join(&item.path, &name),
                     name: join(&item.name, &name),
@@ -88,8 +88,8 @@ impl Summing {
         Ok(())
     }
 
-    async fn sum(&self, item: &Item) -> Result<(), String> {
-        let source = Source::open(&item.place, &item.path).await?;
+    async fn sum(&self, item: &ChecksumItem) -> Result<(), String> {
+        let source = SourceFile::open(&item.place, &item.path).await?;
         let mut hasher = Sha256::new();
         // One byte more than there should be shows the end with the first read.
         let mut buffer = vec![0; (item.facts.size + 1).min(PIECE_SIZE) as usize];
@@ -125,7 +125,7 @@ async fn sum_all(summing: &Rc<Summing>, operands: Vec<Sided>, cluster: Option<&S
             }
             Ok(facts) => {
                 let name = if facts.kind == EntryKind::Directory { Vec::new() } else { path.clone() };
-                summing.push(Item { place, path, name, facts });
+                summing.push(ChecksumItem { place, path, name, facts });
             }
         }
     }

@@ -41,7 +41,7 @@ pub fn run_setfattr(arguments: &Arguments) -> Outcome {
 }
 
 /// What of an inode is shown.
-struct Wanted {
+struct AttributeRequest {
     name: Option<Vec<u8>>,
     pattern: String,
     values: bool,
@@ -55,7 +55,7 @@ type Found = (Vec<u8>, Option<Vec<u8>>);
 pub fn run_getfattr(arguments: &Arguments) -> Outcome {
     let session = Session::open(arguments)?;
     let name = arguments.bytes("attribute-name");
-    let wanted = Wanted {
+    let wanted = AttributeRequest {
         values: name.is_some() || arguments.flag("dump"),
         name,
         pattern: arguments.text("match").unwrap_or_else(|| MATCH_DEFAULT.to_owned()),
@@ -81,7 +81,7 @@ pub fn run_getfattr(arguments: &Arguments) -> Outcome {
     if failed { Err(Failure::Said(1)) } else { Ok(()) }
 }
 
-async fn look(files: &FileSystem, path: &[u8], wanted: &Wanted) -> Result<Vec<Found>> {
+async fn look(files: &FileSystem, path: &[u8], wanted: &AttributeRequest) -> Result<Vec<Found>> {
     if let Some(name) = &wanted.name {
         let value = files.get_extended(path, wanted.follow, name).await?;
         return Ok(vec![(name.clone(), Some(value))]);

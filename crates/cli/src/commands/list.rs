@@ -31,11 +31,11 @@ struct Listing {
 /// A directory to be printed, and what is in it once that is known.
 struct Pending {
     path: Vec<u8>,
-    lines: Option<client::Result<Vec<Line>>>,
+    lines: Option<client::Result<Vec<ListLine>>>,
 }
 
 /// One line to come.
-struct Line {
+struct ListLine {
     name: Vec<u8>,
     attributes: Attributes,
     target: Option<Vec<u8>>,
@@ -73,7 +73,7 @@ impl Listing {
             for (path, found) in paths.iter().zip(join_all(paths.iter().map(|path| self.look(path))).await) {
                 match found {
                     Ok(attributes) if attributes.kind == Kind::Directory => directories.push(path.clone()),
-                    Ok(attributes) => lines.push(Line { name: path.clone(), attributes, target: None }),
+                    Ok(attributes) => lines.push(ListLine { name: path.clone(), attributes, target: None }),
                     Err(error) => self.say_failed(path, &error),
                 }
             }
@@ -127,7 +127,7 @@ impl Listing {
         eprintln!("tabane: ls: {}", about_path(path, error));
     }
 
-    async fn lines_of(&self, directory: &[u8]) -> client::Result<Vec<Line>> {
+    async fn lines_of(&self, directory: &[u8]) -> client::Result<Vec<ListLine>> {
         let mut stream = self.files.open_directory(directory, true).await?;
         let mut lines = Vec::new();
         while !stream.is_at_end() {
@@ -136,7 +136,7 @@ impl Listing {
             self.files.complete_entries(&mut page).await?;
             // What is gone meanwhile is not listed.
             let known = page.into_iter().filter_map(|entry| Some((entry.name, entry.attributes?)));
-            lines.extend(known.map(|(name, attributes)| Line { name, attributes, target: None }));
+            lines.extend(known.map(|(name, attributes)| ListLine { name, attributes, target: None }));
         }
         lines.sort_unstable_by(|left, right| left.name.cmp(&right.name));
         self.add_targets(directory, &mut lines).await;
@@ -144,11 +144,12 @@ impl Listing {
     }
 
     /// Asks what the symbolic links among the lines lead to, where that is printed.
-    async fn add_targets(&self, directory: &[u8], lines: &mut [Line]) {
+    async fn add_targets(&self, directory: &[u8], lines: &mut [ListLine]) {
         if !self.long && !self.json {
             return;
         }
-        let mut links: Vec<&mut Line> = lines.iter_mut().filter(|line| line.attributes.kind == Kind::Symlink).collect();
+        let mut links: Vec<&mut ListLine> =
+            lines.iter_mut().filter(|line| line.attributes.kind == Kind::Symlink).collect();
         for links in links.chunks_mut(self.jobs) {
             let asked = links.iter_mut().map(async |line| {
                 line.target = self.files.readlink(&join(directory, &line.name)).await.ok();
@@ -158,9 +159,9 @@ impl Listing {
     }
 
     /// `directory` is where they are.
-    fn print(&mut self, directory: &[u8], lines: &[Line]) -> std::io::Result<()> {
+    fn print(&mut self, directory: &[u8], lines: &[ListLine]) -> std::io::Result<()> {
         if self.json {
-            for Line { name, attributes, target } in lines {
+            for ListLine { name, attributes, target } in lines {
                 let fields = entry(&join(directory, name), attributes, target.as_deref(), &mut self.owners);
                 writeln!(self.output, "{}", Value::Object(fields))?;
             }

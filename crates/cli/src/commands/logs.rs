@@ -5,7 +5,7 @@ use crate::colours::{Colour, colours_wanted, painted};
 use crate::failure::{Failure, Outcome, io_words};
 use crate::launch::stop_asked;
 use crate::log::aside;
-use crate::log::line::{Line, time_words};
+use crate::log::line::{LogLine, time_words};
 use crate::run_directory::of_cluster_path;
 use crate::session::{cluster_path, find_cluster, open_reactor};
 use crate::together::{Either, race};
@@ -32,10 +32,10 @@ struct Log {
 }
 
 /// A line of a server, with the time that it is sorted by.
-struct Entry {
+struct LogEntry {
     time: i64,
     server: u32,
-    line: Line,
+    line: LogLine,
 }
 
 /// What is shown and how.
@@ -89,7 +89,7 @@ impl Log {
     }
 
     /// The part that was put aside.
-    fn read_aside(&mut self, entries: &mut Vec<Entry>) -> Outcome {
+    fn read_aside(&mut self, entries: &mut Vec<LogEntry>) -> Outcome {
         match std::fs::read(aside(&self.path)) {
             Ok(bytes) => {
                 self.take(&bytes, entries);
@@ -101,7 +101,7 @@ impl Log {
     }
 
     /// What is new since the last time. A log that became shorter was put aside and begins anew.
-    fn read(&mut self, entries: &mut Vec<Entry>) -> Outcome {
+    fn read(&mut self, entries: &mut Vec<LogEntry>) -> Outcome {
         let read = |offset: u64| -> std::io::Result<(u64, Vec<u8>)> {
             let mut file = File::open(&self.path)?;
             let size = file.metadata()?.len();
@@ -122,18 +122,18 @@ impl Log {
         }
     }
 
-    fn take(&mut self, bytes: &[u8], entries: &mut Vec<Entry>) {
+    fn take(&mut self, bytes: &[u8], entries: &mut Vec<LogEntry>) {
         self.rest.extend_from_slice(bytes);
         let end = self.rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |position| position + 1);
         let whole: Vec<u8> = self.rest.drain(..end).collect();
         for text in String::from_utf8_lossy(&whole).lines().filter(|text| !text.trim().is_empty()) {
-            let line = Line::parse(text);
+            let line = LogLine::parse(text);
             self.time = line.time.unwrap_or(self.time);
             // What a server says of itself at its start is no event; the words of a panic are.
             if line.time.is_none() && line.level == Level::Info {
                 continue;
             }
-            entries.push(Entry { time: self.time, server: self.server, line });
+            entries.push(LogEntry { time: self.time, server: self.server, line });
         }
     }
 }
@@ -159,7 +159,7 @@ fn follow(logs: &mut [Log], wish: &LogQuery) -> Outcome {
     })
 }
 
-fn print(entries: &[Entry], wish: &LogQuery) -> Outcome {
+fn print(entries: &[LogEntry], wish: &LogQuery) -> Outcome {
     let mut output = std::io::stdout().lock();
     for entry in entries {
         let text = if wish.json { json_of(entry).to_string() } else { text_of(entry, wish.colours) };
@@ -168,7 +168,7 @@ fn print(entries: &[Entry], wish: &LogQuery) -> Outcome {
     output.flush().map_err(Failure::of_output)
 }
 
-fn text_of(entry: &Entry, colours: bool) -> String {
+fn text_of(entry: &LogEntry, colours: bool) -> String {
     let colour = match entry.line.level {
         Level::Info => Colour::Green,
         Level::Warning => Colour::Yellow,
@@ -184,7 +184,7 @@ fn text_of(entry: &Entry, colours: bool) -> String {
     text.replacen(&format!(" {level} "), &format!(" {} ", painted(level, colour, colours)), 1)
 }
 
-fn json_of(entry: &Entry) -> Value {
+fn json_of(entry: &LogEntry) -> Value {
     let mut object = Map::new();
     object.insert("time".to_owned(), entry.line.time.map_or(Value::Null, |time| time_words(time).into()));
     object.insert("level".to_owned(), entry.line.level.name().into());

@@ -22,27 +22,27 @@ const ENTRIES_MAX: usize = 1 << 18;
 const DIRECTORIES_AT_ONCE_MAX: usize = 4;
 
 /// A directory that is to go once everything below it has.
-struct Folder {
+struct DirectoryRemoval {
     path: Vec<u8>,
-    parent: Option<Rc<Folder>>,
+    parent: Option<Rc<DirectoryRemoval>>,
     /// Entries that are not gone yet, and one more while it is still being listed.
     left: Cell<usize>,
 }
 
-enum Item {
+enum RemovalStep {
     /// To be listed.
-    Folder(Rc<Folder>),
+    Directory(Rc<DirectoryRemoval>),
     /// A file or symbolic link.
-    Entry(Vec<u8>, Option<Rc<Folder>>),
+    Entry(Vec<u8>, Option<Rc<DirectoryRemoval>>),
     /// Empty by now.
-    Empty(Rc<Folder>),
+    Empty(Rc<DirectoryRemoval>),
 }
 
 struct Removal {
     files: FileSystem,
-    work: Rc<Work<Item>>,
+    work: Rc<Work<RemovalStep>>,
     /// Directories that wait for one of those under way to be done with, and the number of these.
-    waiting: RefCell<Vec<Item>>,
+    waiting: RefCell<Vec<RemovalStep>>,
     under_way: Cell<usize>,
     force: bool,
     failures: Cell<u64>,
@@ -73,8 +73,8 @@ impl Removal {
         }))
     }
 
-    async fn handle(&self, item: Item) {
-        if let Item::Entry(..) = item {
+    async fn handle(&self, item: RemovalStep) {
+        if let RemovalStep::Entry(..) = item {
             return self.handle_one(item).await;
         }
         self.waiting.borrow_mut().push(item);
@@ -90,26 +90,26 @@ impl Removal {
         self.under_way.set(self.under_way.get() - 1);
     }
 
-    fn next_waiting(&self) -> Option<Item> {
+    fn next_waiting(&self) -> Option<RemovalStep> {
         self.waiting.borrow_mut().pop()
     }
 
-    async fn handle_one(&self, item: Item) {
+    async fn handle_one(&self, item: RemovalStep) {
         match item {
-            Item::Folder(folder) => {
+            RemovalStep::Directory(folder) => {
                 if let Err(error) = self.list(&folder).await {
                     self.say_failed(&folder.path, &error);
                 }
                 self.one_less(Some(folder));
             }
-            Item::Entry(path, folder) => {
+            RemovalStep::Entry(path, folder) => {
                 match self.files.unlink(&path).await {
                     Ok(_) => self.activity.add_done(),
                     Err(error) => self.say_failed(&path, &error),
                 }
                 self.one_less(folder);
             }
-            Item::Empty(folder) => {
+            RemovalStep::Empty(folder) => {
                 match self.files.rmdir(&folder.path).await {
                     Ok(_) => self.activity.add_done(),
                     Err(error) => self.say_failed(&folder.path, &error),
@@ -119,15 +119,15 @@ impl Removal {
         }
     }
 
-    fn one_less(&self, folder: Option<Rc<Folder>>) {
+    fn one_less(&self, folder: Option<Rc<DirectoryRemoval>>) {
         let Some(folder) = folder else { return };
         folder.left.set(folder.left.get() - 1);
         if folder.left.get() == 0 {
-            self.work.push(Urgency::First, Item::Empty(folder));
+            self.work.push(Urgency::First, RemovalStep::Empty(folder));
         }
     }
 
-    async fn list(&self, folder: &Rc<Folder>) -> client::Result<()> {
+    async fn list(&self, folder: &Rc<DirectoryRemoval>) -> client::Result<()> {
         let mut stream = self.files.open_directory(&folder.path, false).await?;
         while !stream.is_at_end() && !self.work.is_stopped() {
             for entry in self.files.next_page(&mut stream).await? {
@@ -139,12 +139,15 @@ impl Removal {
         Ok(())
     }
 
-    fn begin(&self, path: Vec<u8>, kind: Kind, parent: Option<Rc<Folder>>) {
+    fn begin(&self, path: Vec<u8>, kind: Kind, parent: Option<Rc<DirectoryRemoval>>) {
         self.activity.add_found();
         if kind == Kind::Directory {
-            self.work.push(Urgency::First, Item::Folder(Rc::new(Folder { path, parent, left: Cell::new(1) })));
+            self.work.push(
+                Urgency::First,
+                RemovalStep::Directory(Rc::new(DirectoryRemoval { path, parent, left: Cell::new(1) })),
+            );
         } else {
-            self.work.push(Urgency::Later, Item::Entry(path, parent));
+            self.work.push(Urgency::Later, RemovalStep::Entry(path, parent));
         }
     }
 }

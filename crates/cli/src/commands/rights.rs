@@ -67,7 +67,7 @@ fn id_of(text: &str, named: Option<u32>, what: &str) -> Result<u32, Failure> {
 }
 
 /// What is to be changed: the operand itself, or an entry that was listed on the way.
-struct Item {
+struct RightsChange {
     path: Vec<u8>,
     /// As listed, if the server that listed it has them.
     attributes: Option<Attributes>,
@@ -78,7 +78,7 @@ struct Item {
 struct Changing {
     command: &'static str,
     files: FileSystem,
-    work: Rc<Work<Item>>,
+    work: Rc<Work<RightsChange>>,
     changes: Box<Changes>,
     recursive: bool,
     activity: Activity,
@@ -107,7 +107,7 @@ fn change_all(
     let signals = catch_signals(&session.reactor)?;
     let started = session.reactor.now();
     for operand in arguments.operand_bytes()[1..].iter().rev() {
-        changing.push(Item { path: inside(operand), attributes: None, follow: !recursive });
+        changing.push(RightsChange { path: inside(operand), attributes: None, follow: !recursive });
     }
     let interrupted = session.block_on(async {
         let (own, jobs) = (changing.clone(), arguments.number("jobs") as usize);
@@ -136,12 +136,12 @@ fn change_all(
 }
 
 impl Changing {
-    fn push(&self, item: Item) {
+    fn push(&self, item: RightsChange) {
         self.activity.add_found();
         self.work.push(Urgency::First, item);
     }
 
-    async fn handle(&self, item: Item) {
+    async fn handle(&self, item: RightsChange) {
         if let Err(error) = self.change_and_list(&item).await {
             self.failures.set(self.failures.get() + 1);
             self.activity.clear();
@@ -149,7 +149,7 @@ impl Changing {
         }
     }
 
-    async fn change_and_list(&self, item: &Item) -> client::Result<()> {
+    async fn change_and_list(&self, item: &RightsChange) -> client::Result<()> {
         let kind = self.change(item).await?;
         self.activity.add_done();
         if !self.recursive || kind != Kind::Directory {
@@ -159,14 +159,14 @@ impl Changing {
         while !stream.is_at_end() && !self.work.is_stopped() {
             for entry in self.files.next_page(&mut stream).await? {
                 let path = join(&item.path, &entry.name);
-                self.push(Item { path, attributes: entry.attributes, follow: false });
+                self.push(RightsChange { path, attributes: entry.attributes, follow: false });
             }
         }
         Ok(())
     }
 
     /// Changes one path. The mode of a symbolic link is nobody's business; its owner is its own.
-    async fn change(&self, item: &Item) -> client::Result<Kind> {
+    async fn change(&self, item: &RightsChange) -> client::Result<Kind> {
         let attributes = match &item.attributes {
             Some(listed) => listed.clone(),
             None if item.follow => self.files.stat(&item.path).await?,

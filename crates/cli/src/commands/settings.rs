@@ -1,6 +1,6 @@
 //! `tabane config`: each setting, its value, and where that came from.
 
-use crate::arguments::{Arguments, Source, environment};
+use crate::arguments::{Arguments, ValueOrigin, environment};
 use crate::commands::{Command, find};
 use crate::config::{Config, file_path, value_in_file};
 use crate::failure::{Failure, Outcome};
@@ -14,7 +14,7 @@ struct Setting {
     row: &'static OptionRow,
     /// Empty: the default, which is said in words.
     value: Option<String>,
-    source: Option<Source>,
+    source: Option<ValueOrigin>,
 }
 
 /// `tabane config`.
@@ -44,10 +44,10 @@ fn settings(arguments: &Arguments, config: &Config, command: Option<&Command>) -
         .map(|row| {
             let source = arguments.source(row.key);
             let value = arguments.text(row.key);
-            if matches!(source, None | Some(Source::File(_)))
+            if matches!(source, None | Some(ValueOrigin::File(_)))
                 && let Some((value, line)) = command.and_then(|command| config.find(command, row))
             {
-                let (value, source) = (Some(value.to_string_lossy().into_owned()), Some(Source::File(line)));
+                let (value, source) = (Some(value.to_string_lossy().into_owned()), Some(ValueOrigin::File(line)));
                 return Setting { row, value, source };
             }
             Setting { row, value, source }
@@ -74,18 +74,20 @@ impl Setting {
     fn source_words(&self, config: &Config) -> String {
         match self.source {
             None => "default".to_owned(),
-            Some(Source::CommandLine) => format!("--{} on the command line", self.row.name),
-            Some(Source::Environment) => format!("{} in the environment", self.row.variable_name().unwrap_or_default()),
-            Some(Source::File(line)) => format!("{}:{line}", config.path.display()),
+            Some(ValueOrigin::CommandLine) => format!("--{} on the command line", self.row.name),
+            Some(ValueOrigin::Environment) => {
+                format!("{} in the environment", self.row.variable_name().unwrap_or_default())
+            }
+            Some(ValueOrigin::File(line)) => format!("{}:{line}", config.path.display()),
         }
     }
 
     fn source_word(&self) -> &'static str {
         match self.source {
             None => "default",
-            Some(Source::CommandLine) => "flag",
-            Some(Source::Environment) => "environment",
-            Some(Source::File(_)) => "file",
+            Some(ValueOrigin::CommandLine) => "flag",
+            Some(ValueOrigin::Environment) => "environment",
+            Some(ValueOrigin::File(_)) => "file",
         }
     }
 }

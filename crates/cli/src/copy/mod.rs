@@ -19,7 +19,7 @@ use client::Kind;
 use facts::{EntryKind, Facts};
 use manner::{Existing, Manner};
 use names::Names;
-use place::{CopyResult, Moved, Side, Source, Target};
+use place::{CopyResult, Moved, Side, SourceFile, Target};
 use progress::{Progress, add};
 use reactor::{Nanos, Reactor};
 use serde_json::json;
@@ -37,17 +37,17 @@ const ENTRIES_MAX: usize = 1 << 18;
 const NAMED_MAX: usize = 20;
 
 /// One thing to do.
-enum Item {
-    Entry(Entry),
+enum CopyStep {
+    Entry(CopyEntry),
     Piece(Rc<Transfer>),
     /// One more name of a file that another name was found of before.
-    Name(Entry),
+    Name(CopyEntry),
     /// Everything is there: owner, mode and times of the directory that was found last among those left.
     Finish,
 }
 
 /// An entry to be copied.
-struct Entry {
+struct CopyEntry {
     place: Side,
     source: Vec<u8>,
     target: Vec<u8>,
@@ -57,16 +57,16 @@ struct Entry {
 }
 
 /// A directory whose contents are being copied.
-struct Folder {
-    entry: Entry,
+struct DirectoryCopy {
+    entry: CopyEntry,
     /// Whether it was not there before, so that only its owner may use it yet.
     is_new: bool,
 }
 
 /// A large file under way.
 struct Transfer {
-    entry: Entry,
-    from: Source,
+    entry: CopyEntry,
+    from: SourceFile,
     to: Target,
     next_offset: Cell<u64>,
     /// Pieces that are being copied or will ask for the next offset.
@@ -79,7 +79,7 @@ struct Transfer {
 struct Copy {
     reactor: Reactor,
     target: Side,
-    work: Rc<Work<Item>>,
+    work: Rc<Work<CopyStep>>,
     progress: Progress,
     chunk_size: u32,
     jobs: u64,
@@ -87,7 +87,7 @@ struct Copy {
     /// Files of several names, where these are to be kept.
     names: Names,
     /// Those that are not finished, in the order in which they were found: what is in a directory comes behind it.
-    folders: RefCell<Vec<Rc<Folder>>>,
+    folders: RefCell<Vec<Rc<DirectoryCopy>>>,
     incomplete: RefCell<BTreeSet<Vec<u8>>>,
     failures: Cell<u64>,
     /// Why nothing can be printed any more.
@@ -100,9 +100,9 @@ impl Copy {
         eprintln!("tabane: cp: {reason}");
     }
 
-    async fn handle(&self, item: Item) {
+    async fn handle(&self, item: CopyStep) {
         let outcome = match item {
-            Item::Entry(entry) => match entry.facts.kind {
+            CopyStep::Entry(entry) => match entry.facts.kind {
                 EntryKind::Directory => {
                     let outcome = self.copy_directory(entry).await;
                     self.progress.directories_left.set(self.progress.directories_left.get() - 1);
@@ -115,16 +115,16 @@ impl Copy {
                 }
                 EntryKind::Symlink | EntryKind::Special(_) => self.copy_unopened(entry).await,
             },
-            Item::Piece(transfer) => self.copy_pieces(transfer).await,
-            Item::Name(entry) => self.copy_name(entry).await,
-            Item::Finish => self.finish_last_directory().await,
+            CopyStep::Piece(transfer) => self.copy_pieces(transfer).await,
+            CopyStep::Name(entry) => self.copy_name(entry).await,
+            CopyStep::Finish => self.finish_last_directory().await,
         };
         if let Err(reason) = outcome {
             self.say_failed(&reason);
         }
     }
 
-    fn add_entry(&self, mut entry: Entry) {
+    fn add_entry(&self, mut entry: CopyEntry) {
         entry.facts.keeps_group = self.manner.keeps_group(entry.facts.gid);
         let urgency = match entry.facts.kind {
             EntryKind::Directory => {
@@ -139,10 +139,10 @@ impl Copy {
                 Urgency::Later
             }
         };
-        self.work.push(urgency, Item::Entry(entry));
+        self.work.push(urgency, CopyStep::Entry(entry));
     }
 
-    async fn copy_directory(&self, entry: Entry) -> CopyResult {
+    async fn copy_directory(&self, entry: CopyEntry) -> CopyResult {
         if !self.manner.recursive {
             return Err(format!(
                 "{}: is a directory; -r copies it with all that is in it",
@@ -159,14 +159,14 @@ impl Copy {
         if is_new {
             self.tell_copied(&entry);
         }
-        let folder = Rc::new(Folder { entry, is_new });
+        let folder = Rc::new(DirectoryCopy { entry, is_new });
         let entry = &folder.entry;
         self.folders.borrow_mut().push(folder.clone());
         let mut listing = entry.place.list(&entry.source).await?;
         while let Some(page) = listing.next().await? {
             for (name, facts) in page {
                 let (source, target) = (join(&entry.source, &name), join(&entry.target, &name));
-                self.add_entry(Entry { place: entry.place.clone(), source, target, facts, whole: entry.whole });
+                self.add_entry(CopyEntry { place: entry.place.clone(), source, target, facts, whole: entry.whole });
             }
         }
         Ok(())
@@ -178,7 +178,7 @@ impl Copy {
     }
 
     /// Errors: the target `is_same` as the source.
-    fn check_not_same(&self, entry: &Entry, is_same: bool) -> CopyResult {
+    fn check_not_same(&self, entry: &CopyEntry, is_same: bool) -> CopyResult {
         let (source, target) = (entry.place.show(&entry.source), self.target.show(&entry.target));
         if is_same { Err(format!("'{source}' and '{target}' are the same file")) } else { Ok(()) }
     }
@@ -193,7 +193,7 @@ impl Copy {
     }
 
     /// Copies what is made at once: a symbolic link, pipe, socket or device.
-    async fn copy_unopened(&self, entry: Entry) -> CopyResult {
+    async fn copy_unopened(&self, entry: CopyEntry) -> CopyResult {
         // What is in the way is removed, which must not happen to the link itself, nor to what it leads to.
         if self.is_within_cluster(&entry.place)
             && let Some(id) = self.target.identity(&entry.target, false).await?
@@ -223,7 +223,7 @@ impl Copy {
     }
 
     /// Makes a name of a copy that is there; where none came to be, the file is copied for this name.
-    async fn copy_name(&self, entry: Entry) -> CopyResult {
+    async fn copy_name(&self, entry: CopyEntry) -> CopyResult {
         let Some(copy) = self.names.copy_of(&entry.facts) else {
             return match entry.facts.kind {
                 EntryKind::File => self.copy_file(entry).await,
@@ -248,7 +248,7 @@ impl Copy {
     }
 
     /// Whether what is at the target is to stay as it is. Errors: it is a directory.
-    async fn stays(&self, entry: &Entry) -> CopyResult<bool> {
+    async fn stays(&self, entry: &CopyEntry) -> CopyResult<bool> {
         let existing = self.manner.existing;
         if existing == Existing::Replace {
             return Ok(false);
@@ -264,7 +264,7 @@ impl Copy {
     }
 
     /// Counts an entry whose target stays as it is.
-    fn keep(&self, entry: &Entry) {
+    fn keep(&self, entry: &CopyEntry) {
         add(&self.progress.files_kept, 1);
         self.progress.files_found.set(self.progress.files_found.get() - 1);
         self.progress.take_bytes(entry.facts.bytes());
@@ -275,14 +275,14 @@ impl Copy {
     }
 
     /// Counts an entry that is no directory and is copied.
-    fn note_copied(&self, entry: &Entry) {
+    fn note_copied(&self, entry: &CopyEntry) {
         self.names.note_copied(&entry.facts, &entry.target);
         add(&self.progress.files_done, 1);
         self.tell_copied(entry);
     }
 
     /// Prints what is copied, where that is asked for.
-    fn tell_copied(&self, entry: &Entry) {
+    fn tell_copied(&self, entry: &CopyEntry) {
         if !self.manner.verbose || self.broken.borrow().is_some() {
             return;
         }
@@ -294,7 +294,7 @@ impl Copy {
         }
     }
 
-    async fn copy_file(&self, entry: Entry) -> CopyResult {
+    async fn copy_file(&self, entry: CopyEntry) -> CopyResult {
         // Opening the target empties it, which must not happen to the source under another name.
         if self.is_within_cluster(&entry.place)
             && let Some(id) = self.target.identity(&entry.target, true).await?
@@ -306,7 +306,7 @@ impl Copy {
             self.keep(&entry);
             return Ok(());
         }
-        let from = Source::open(&entry.place, &entry.source).await?;
+        let from = SourceFile::open(&entry.place, &entry.source).await?;
         self.incomplete.borrow_mut().insert(entry.target.clone());
         let created = Target::create(&self.target, &entry.target, self.chunk_size, self.manner.replaces()).await;
         if !matches!(created, Ok(Some(_))) {
@@ -334,12 +334,12 @@ impl Copy {
             failed: Cell::new(false),
             ends_in_hole: Cell::new(false),
         });
-        (0..hands).for_each(|_| self.work.push(Urgency::First, Item::Piece(transfer.clone())));
+        (0..hands).for_each(|_| self.work.push(Urgency::First, CopyStep::Piece(transfer.clone())));
         Ok(())
     }
 
     /// Copies a small file from its beginning to its end, also if it turns out longer than it was said to be.
-    async fn copy_bytes(&self, from: &Source, to: &Target, size: u64) -> CopyResult {
+    async fn copy_bytes(&self, from: &SourceFile, to: &Target, size: u64) -> CopyResult {
         // One byte more than there should be shows the end with the first read.
         let mut buffer = vec![0; size as usize + 1];
         let mut offset = 0;
@@ -427,7 +427,7 @@ impl Copy {
     }
 
     /// Gives the extended attributes of the source to the target, which is there and still ours to write.
-    async fn copy_extended(&self, entry: &Entry) -> CopyResult {
+    async fn copy_extended(&self, entry: &CopyEntry) -> CopyResult {
         if !self.manner.preserve {
             return Ok(());
         }
@@ -441,7 +441,7 @@ impl Copy {
 
     async fn finish_last_directory(&self) -> CopyResult {
         let last = self.folders.borrow_mut().pop();
-        let Some(Folder { entry, is_new }) = last.as_deref() else { return Ok(()) };
+        let Some(DirectoryCopy { entry, is_new }) = last.as_deref() else { return Ok(()) };
         if !is_new && !self.manner.replaces() {
             return Ok(());
         }
@@ -449,7 +449,7 @@ impl Copy {
         self.target.set_facts(&entry.target, &entry.facts).await.and(extended)
     }
 
-    async fn finish_file(&self, entry: &Entry, to: &Target) -> CopyResult {
+    async fn finish_file(&self, entry: &CopyEntry, to: &Target) -> CopyResult {
         let extended = self.copy_extended(entry).await;
         to.finish(&entry.facts).await.and(extended)?;
         self.incomplete.borrow_mut().remove(&entry.target);
@@ -628,7 +628,7 @@ async fn begin(copy: &Copy, sources: Vec<(Side, Vec<u8>)>, target: Vec<u8>) -> O
 }
 
 /// The entry that a source of the command line is. Errors: there is none, or it would be copied into itself.
-async fn operand(copy: &Copy, place: Side, source: Vec<u8>, target: Vec<u8>) -> CopyResult<Entry> {
+async fn operand(copy: &Copy, place: Side, source: Vec<u8>, target: Vec<u8>) -> CopyResult<CopyEntry> {
     // Without -r a symbolic link stands for what it leads to.
     let facts = place.source_facts(&source, !copy.manner.recursive).await?;
     let mut whole = None;
@@ -638,7 +638,7 @@ async fn operand(copy: &Copy, place: Side, source: Vec<u8>, target: Vec<u8>) -> 
     if let Some(whole) = whole {
         copy.check_not_within(&place, &source, &target, whole).await?;
     }
-    Ok(Entry { place, source, target, facts, whole })
+    Ok(CopyEntry { place, source, target, facts, whole })
 }
 
 fn special_words(kind: Kind) -> &'static str {
@@ -652,10 +652,10 @@ fn special_words(kind: Kind) -> &'static str {
 /// Copies everything, then gives files their other names, then completes the directories.
 async fn copy_all(session: &Session, copy: &Rc<Copy>) {
     work_off(session, copy).await;
-    copy.names.take_others().into_iter().for_each(|entry| copy.work.push(Urgency::Later, Item::Name(entry)));
+    copy.names.take_others().into_iter().for_each(|entry| copy.work.push(Urgency::Later, CopyStep::Name(entry)));
     work_off(session, copy).await;
     let count = copy.folders.borrow().len();
-    (0..count).for_each(|_| copy.work.push(Urgency::Later, Item::Finish));
+    (0..count).for_each(|_| copy.work.push(Urgency::Later, CopyStep::Finish));
     work_off(session, copy).await;
 }
 

@@ -1,7 +1,7 @@
 //! Files of several names, for `tabane cp -a`: the name that is found first is copied, and the others become names of
 //! that copy once it is whole.
 
-use super::Entry;
+use super::CopyEntry;
 use super::facts::{EntryKind, Facts, Inode};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ pub struct Names {
     are_kept: bool,
     /// Inodes of several names that were found, each with its copy as soon as that is whole.
     copies: RefCell<HashMap<Inode, Option<Vec<u8>>>>,
-    others: RefCell<Vec<Entry>>,
+    others: RefCell<Vec<CopyEntry>>,
 }
 
 impl Names {
@@ -26,7 +26,7 @@ impl Names {
     }
 
     /// Gives the entry back if it is to be copied now: it is the first name of its inode. Others are put aside.
-    pub fn first_of(&self, entry: Entry) -> Option<Entry> {
+    pub fn first_of(&self, entry: CopyEntry) -> Option<CopyEntry> {
         if self.counts(&entry.facts) {
             let mut copies = self.copies.borrow_mut();
             if copies.contains_key(&entry.facts.inode) {
@@ -51,7 +51,7 @@ impl Names {
     }
 
     /// The entries that were put aside, in the order in which they were found.
-    pub fn take_others(&self) -> Vec<Entry> {
+    pub fn take_others(&self) -> Vec<CopyEntry> {
         self.others.take()
     }
 }

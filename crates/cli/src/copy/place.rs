@@ -146,16 +146,16 @@ impl Side {
     }
 
     /// Starts to list a directory.
-    pub async fn list(&self, path: &[u8]) -> CopyResult<Listing> {
+    pub async fn list(&self, path: &[u8]) -> CopyResult<DirectoryListing> {
         let path = path.to_vec();
         match self {
             Side::Local => {
                 let entries = fs::read_dir(local(&path)).explain(&path)?;
-                Ok(Listing::Local { entries, path })
+                Ok(DirectoryListing::Local { entries, path })
             }
             Side::Cluster(files) => {
                 let stream = files.open_directory(&path, true).await.explain(&path)?;
-                Ok(Listing::Cluster { files: files.clone(), stream, path })
+                Ok(DirectoryListing::Cluster { files: files.clone(), stream, path })
             }
         }
     }
@@ -393,16 +393,16 @@ fn before_last(path: &[u8]) -> &[u8] {
 }
 
 /// A directory that is being listed, page by page.
-pub enum Listing {
+pub enum DirectoryListing {
     Local { entries: fs::ReadDir, path: Vec<u8> },
     Cluster { files: FileSystem, stream: DirectoryStream, path: Vec<u8> },
 }
 
-impl Listing {
+impl DirectoryListing {
     /// The next names with their facts; `None` at the end. Entries that are gone meanwhile are left out.
     pub async fn next(&mut self) -> CopyResult<Option<Vec<(Vec<u8>, Facts)>>> {
         match self {
-            Listing::Local { entries, path } => {
+            DirectoryListing::Local { entries, path } => {
                 let mut page = Vec::new();
                 for entry in entries.by_ref().take(PAGE_COUNT) {
                     let entry = entry.explain(path)?;
@@ -414,8 +414,8 @@ impl Listing {
                 }
                 Ok((!page.is_empty()).then_some(page))
             }
-            Listing::Cluster { stream, .. } if stream.is_at_end() => Ok(None),
-            Listing::Cluster { files, stream, path } => {
+            DirectoryListing::Cluster { stream, .. } if stream.is_at_end() => Ok(None),
+            DirectoryListing::Cluster { files, stream, path } => {
                 let mut page = files.next_page(stream).await.explain(path)?;
                 files.complete_entries(&mut page).await.explain(path)?;
                 let known = page.into_iter().filter_map(|entry| {
@@ -429,7 +429,7 @@ impl Listing {
 }
 
 /// A file that is read.
-pub struct Source {
+pub struct SourceFile {
     path: Vec<u8>,
     handle: SourceHandle,
 }
@@ -439,7 +439,7 @@ enum SourceHandle {
     Cluster(FileSystem, client::File),
 }
 
-impl Drop for Source {
+impl Drop for SourceFile {
     fn drop(&mut self) {
         if let SourceHandle::Cluster(files, file) = &self.handle {
             files.close_later(file);
@@ -447,8 +447,8 @@ impl Drop for Source {
     }
 }
 
-impl Source {
-    pub async fn open(place: &Side, path: &[u8]) -> CopyResult<Source> {
+impl SourceFile {
+    pub async fn open(place: &Side, path: &[u8]) -> CopyResult<SourceFile> {
         let handle = match place {
             Side::Local => SourceHandle::Local(File::open(local(path)).explain(path)?),
             Side::Cluster(files) => {
@@ -456,7 +456,7 @@ impl Source {
                 SourceHandle::Cluster(files.clone(), file)
             }
         };
-        Ok(Source { path: path.to_vec(), handle })
+        Ok(SourceFile { path: path.to_vec(), handle })
     }
 
     /// Fills the buffer from an offset on; less only at the end of the file.
@@ -538,7 +538,7 @@ impl Target {
     }
 
     /// Copies a range within the cluster, by its servers. Nothing when the sides are not both there.
-    pub async fn copy_from(&self, source: &Source, offset: u64, size: u64) -> Option<CopyResult<Moved>> {
+    pub async fn copy_from(&self, source: &SourceFile, offset: u64, size: u64) -> Option<CopyResult<Moved>> {
         let (SourceHandle::Cluster(files, from), TargetHandle::Cluster(_, to)) = (&source.handle, &self.handle) else {
             return None;
         };

@@ -7,11 +7,11 @@
 
 use super::address::{Choice, choose};
 use super::orders::{Lines, MARK, VERSION, numbers, order, report};
-use super::record::{HOSTS_FILE, Record};
+use super::record::{HOSTS_FILE, HostsRecord};
 use crate::arguments::{Arguments, environment};
 use crate::failure::{Failure, Outcome, io_words};
 use crate::launch::{Start, Started, push_out, stop_asked, stop_servers, survey};
-use crate::mount::{self, Wanted};
+use crate::mount::{self, MountRequest};
 use crate::mount_status::{self, MountStatus};
 use crate::run_directory::{RunDirectory, remove_stores};
 use crate::session::open_reactor;
@@ -21,7 +21,7 @@ use crate::together::{Either, join_all, race};
 use crate::up::{catch_signals, check_room, check_stores, choose_ports, claim_stores};
 use client::{Cluster, Credentials, FileSystem, Options};
 use reactor::interfaces::{default_source, interfaces};
-use reactor::pipes::{Origin, follow, shield_standard_error};
+use reactor::pipes::{LineOrigin, follow, shield_standard_error};
 use reactor::process::{ProcessId, SIGHUP, Signals, host_name};
 use reactor::{Nanos, Reactor};
 use serde_json::{Value, json};
@@ -82,8 +82,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     };
     let number = own_number(&listed, stays)?;
     let origin = match arguments.path("host-orders") {
-        None => Origin::StandardInput,
-        Some(path) => Origin::File { path, looks_max: LOOKS_MAX },
+        None => LineOrigin::StandardInput,
+        Some(path) => LineOrigin::File { path, looks_max: LOOKS_MAX },
     };
     let shielded = shield_standard_error().and_then(|()| follow(&reactor, origin));
     let stream = shielded.map_err(|error| Failure::failed(format!("orders: {}", io_words(&error))))?;
@@ -328,7 +328,7 @@ impl Agent {
 
     /// Mounts the cluster here, unless it is mounted there already.
     fn mount(&mut self, told: &Value) -> Outcome<Value> {
-        let wanted = Wanted::from_json(&told["mount"]).ok_or_else(|| misunderstood("mount"))?;
+        let wanted = MountRequest::from_json(&told["mount"]).ok_or_else(|| misunderstood("mount"))?;
         let path = PathBuf::from(text(told, "run_directory")?);
         let (Some(cluster), Some(made)) = (&self.cluster, &mut self.made) else { return Err(misunderstood("mount")) };
         let is_new = mount::ensure(&wanted, cluster, &path)?;
@@ -456,7 +456,7 @@ fn text<'a>(told: &'a Value, key: &str) -> Outcome<&'a str> {
 
 /// Whether a directory is that of this cluster, or a copy of it.
 fn is_copy_of(path: &Path, id: &str) -> bool {
-    Record::of(path).is_some_and(|record| format!("{:032x}", record.cluster_id) == id)
+    HostsRecord::of(path).is_some_and(|record| format!("{:032x}", record.cluster_id) == id)
 }
 
 fn cluster_of(told: &Value, own: &Value) -> Outcome<(Cluster, Settings)> {

@@ -2,7 +2,7 @@
 
 use super::orders::order;
 use super::party::{Answers, Party, Reach};
-use super::record::Record;
+use super::record::HostsRecord;
 use super::{MARGIN, NANOS_PER_MS, ORDERS_FILE, check_origin, launch_timeout};
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
@@ -46,7 +46,7 @@ pub fn take_down(
     ending: Ending,
     reactor: &Reactor,
     directory: RunDirectory,
-    record: &Record,
+    record: &HostsRecord,
     known: Option<(Cluster, Settings)>,
 ) -> Outcome {
     check_origin(record, &directory.path)?;
@@ -86,7 +86,7 @@ pub fn take_down(
 }
 
 /// Says which hosts were reached when not all of them were. Returns how many were not.
-fn report(record: &Record, answers: &Answers) -> u64 {
+fn report(record: &HostsRecord, answers: &Answers) -> u64 {
     let reached: Vec<&str> = answers
         .iter()
         .filter(|(_, answer)| answer.is_ok())
@@ -111,7 +111,7 @@ fn report(record: &Record, answers: &Answers) -> u64 {
 /// Gives one order to hosts that need not agree with each other.
 fn order_all(
     reactor: &Reactor,
-    record: &Record,
+    record: &HostsRecord,
     run_directory: &Path,
     numbers: &[usize],
     told: &Value,
@@ -149,7 +149,7 @@ fn order_all(
 
 /// The order that stops servers: all, or one.
 pub fn stop_order(
-    record: &Record,
+    record: &HostsRecord,
     run_directory: &Path,
     cluster: &Cluster,
     settings: &Settings,

@@ -19,7 +19,7 @@ mod up;
 pub use agent::run as run_agent;
 pub use down::{Ending, take_down};
 pub use mounts::all as all_mounts;
-pub use record::{HOSTS_FILE, Record};
+pub use record::{HOSTS_FILE, HostsRecord};
 pub use restart::run as run_restart;
 pub use up::{default_run_directory, run as up, run_for_a_while as up_for_a_while};
 
@@ -45,7 +45,7 @@ fn launch_timeout(arguments: &Arguments) -> Nanos {
 }
 
 /// The programs of these hosts of a cluster, called.
-fn call<'a>(reactor: &'a Reactor, record: &Record, run_directory: &Path, numbers: &[usize]) -> Outcome<Party<'a>> {
+fn call<'a>(reactor: &'a Reactor, record: &HostsRecord, run_directory: &Path, numbers: &[usize]) -> Outcome<Party<'a>> {
     let reach = Reach { launcher: &record.launcher, binary: &record.binary, orders: run_directory.join(ORDERS_FILE) };
     let names = record.hosts.iter().map(|host| host.name.clone()).collect();
     Party::call(reactor, &reach, names, numbers)
@@ -58,7 +58,7 @@ fn failures(party: &Party<'_>, answers: &Answers) -> Vec<String> {
 }
 
 /// Refuses to work from a copy of the run directory.
-fn check_origin(record: &Record, run_directory: &Path) -> Outcome {
+fn check_origin(record: &HostsRecord, run_directory: &Path) -> Outcome {
     if record.is_origin {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use super::call;
 use super::orders::order;
-use super::record::Record;
+use super::record::HostsRecord;
 use crate::failure::Outcome;
 use crate::mount_status::MountStatus;
 use crate::mounts::source_of;
@@ -18,7 +18,7 @@ pub type HostMounts = (String, Result<Vec<MountStatus>, String>);
 /// list.
 pub fn all(
     reactor: &Reactor,
-    record: &Record,
+    record: &HostsRecord,
     run_directory: &Path,
     cluster: &Cluster,
     timeout: Nanos,

@@ -6,7 +6,7 @@
 
 use super::launcher::Launcher;
 use super::orders::{Lines, MARK, VERSION, report};
-use crate::activity::Line;
+use crate::activity::ProgressLine;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::launch::stop_asked;
 use crate::text::{duration_words, plural};
@@ -190,7 +190,7 @@ impl<'a> Party<'a> {
     ) -> Outcome<Answers> {
         let deadline = self.reactor.now().saturating_add(timeout);
         let mut answers: Vec<Option<Result<Value, String>>> = numbers.iter().map(|_| None).collect();
-        let (line, answered) = (Line::default(), Cell::new(0));
+        let (line, answered) = (ProgressLine::default(), Cell::new(0));
         let words = || format!("{} of {} have answered", answered.get(), plural(numbers.len() as u64, "host"));
         let all = poll_fn(|context| {
             let mut inbox = self.inbox.borrow_mut();

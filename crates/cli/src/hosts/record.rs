@@ -20,7 +20,7 @@ pub struct Host {
 
 /// All of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct HostsRecord {
     pub cluster_id: u128,
     pub launcher: Launcher,
     /// The program on the hosts.
@@ -34,13 +34,13 @@ pub struct Record {
     pub hosts: Vec<Host>,
 }
 
-impl Record {
+impl HostsRecord {
     /// The record of a run directory, if it is that of a cluster over several hosts. It names programs that are run, so
     /// it counts only where nobody else can have put it.
-    pub fn of(run_directory: &Path) -> Option<Record> {
+    pub fn of(run_directory: &Path) -> Option<HostsRecord> {
         reactor::trust::check_directory(run_directory).ok()?;
         let text = reactor::trust::read(&run_directory.join(HOSTS_FILE), HOSTS_FILE).ok()?;
-        Record::parse(&text)
+        HostsRecord::parse(&text)
     }
 
     pub fn to_text(&self) -> String {
@@ -69,7 +69,7 @@ impl Record {
         format!("{record:#}\n")
     }
 
-    pub fn parse(text: &str) -> Option<Record> {
+    pub fn parse(text: &str) -> Option<HostsRecord> {
         let record: Value = serde_json::from_str(text).ok()?;
         if record["format"].as_u64()? != FORMAT {
             return None;
@@ -82,7 +82,7 @@ impl Record {
                 made_stores: host["made_stores"].as_bool()?,
             })
         };
-        Some(Record {
+        Some(HostsRecord {
             cluster_id: u128::from_str_radix(record["cluster"].as_str()?, 16).ok()?,
             launcher: Launcher::parse(record["launcher"].as_str()?).ok()?,
             binary: PathBuf::from(record["binary"].as_str()?),
@@ -117,7 +117,7 @@ mod tests {
             shared: false,
             made_stores: true,
         };
-        let record = Record {
+        let record = HostsRecord {
             cluster_id: 7,
             launcher: Launcher::parse("ip netns exec {host}").unwrap(),
             binary: PathBuf::from("/usr/bin/tabane"),
@@ -126,8 +126,8 @@ mod tests {
             mount: Some(PathBuf::from("/mnt/a b")),
             hosts: vec![host("a", &[0, 2]), host("b", &[1])],
         };
-        assert_eq!(Record::parse(&record.to_text()), Some(record.clone()));
+        assert_eq!(HostsRecord::parse(&record.to_text()), Some(record.clone()));
         assert_eq!((record.host_of(2), record.name_of(1), record.host_of(3)), (Some(0), "b", None));
-        assert!(Record::parse("{}").is_none() && Record::parse("").is_none());
+        assert!(HostsRecord::parse("{}").is_none() && HostsRecord::parse("").is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! `tabane restart`: one server stops and starts again over its store, on whichever host.
 
 use super::down::stop_order;
-use super::record::Record;
+use super::record::HostsRecord;
 use super::up::{Steps, start_order, start_timeout};
 use super::{MARGIN, NANOS_PER_MS, call, check_origin, launch_timeout};
 use crate::arguments::Arguments;
@@ -35,7 +35,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let signals = catch_signals(&reactor)?;
     let restart =
         Restart { arguments, reactor: &reactor, signals: &signals, directory: &directory, cluster, settings, server };
-    match Record::of(&directory.path) {
+    match HostsRecord::of(&directory.path) {
         Some(record) => restart.elsewhere(&record),
         None => restart.here(),
     }
@@ -76,7 +76,7 @@ impl Restart<'_> {
         Ok(())
     }
 
-    fn elsewhere(self, record: &Record) -> Outcome {
+    fn elsewhere(self, record: &HostsRecord) -> Outcome {
         let path = &self.directory.path;
         check_origin(record, path)?;
         let number =

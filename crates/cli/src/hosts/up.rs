@@ -5,11 +5,11 @@ use super::agent::address_of;
 use super::launcher::Launcher;
 use super::orders::{numbers, order};
 use super::party::{Answers, Party};
-use super::record::{HOSTS_FILE, Host, Record};
+use super::record::{HOSTS_FILE, Host, HostsRecord};
 use super::{MARGIN, MEET_TIMEOUT, NANOS_PER_MS, UNDO_TIMEOUT, call, check_origin, failures, launch_timeout, list};
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
-use crate::mount::{self, Wanted, wanted_on_hosts};
+use crate::mount::{self, MountRequest, wanted_on_hosts};
 use crate::run_directory::RunDirectory;
 use crate::settings::{Settings, absolute, protection, share_of};
 use crate::text::{plural, size_words};
@@ -29,7 +29,7 @@ pub fn default_run_directory() -> PathBuf {
 /// `tabane up` with hosts on the command line, or on the run directory of such a cluster.
 pub fn run(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outcome {
     let path = arguments.path("run-directory").unwrap_or_else(default_run_directory);
-    if arguments.is_given("hosts") && Record::of(&absolute(&path)?).is_none() {
+    if arguments.is_given("hosts") && HostsRecord::of(&absolute(&path)?).is_none() {
         return New::prepare(arguments, reactor, signals, &path, false)?.start().map(drop);
     }
     again(arguments, reactor, signals, &path)
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outco
 
 /// A new cluster for one who takes it down himself. Nothing is printed, and nothing that is there already is used.
 pub fn run_for_a_while(arguments: &Arguments, reactor: &Reactor, signals: &Signals, path: &Path) -> Outcome<PathBuf> {
-    if Record::of(&absolute(path)?).is_some() {
+    if HostsRecord::of(&absolute(path)?).is_some() {
         return Err(Failure::failed(format!(
             "a cluster over several hosts is in {0} already; take it down with 'tabane down --run-directory {0}', or name another \
              --run-directory",
@@ -53,10 +53,10 @@ struct New<'a> {
     reactor: &'a Reactor,
     signals: &'a Signals,
     directory: RunDirectory,
-    record: Record,
+    record: HostsRecord,
     settings: Settings,
     interface: Choice,
-    mount: Option<Wanted>,
+    mount: Option<MountRequest>,
     quiet: bool,
 }
 
@@ -88,7 +88,7 @@ impl<'a> New<'a> {
         let settings = Settings::wanted(arguments, cluster_id)?;
         let hosts = named.into_iter().zip(shares);
         let hosts = hosts.map(|(host, servers)| Host { name: host.name, servers, shared: false, made_stores: false });
-        let record = Record {
+        let record = HostsRecord {
             cluster_id,
             launcher,
             binary,
@@ -249,7 +249,7 @@ impl<'a> New<'a> {
     }
 }
 
-fn say_mounted(record: &Record) {
+fn say_mounted(record: &HostsRecord) {
     if let Some(directory) = &record.mount {
         let hosts = plural(record.hosts.len() as u64, "host");
         println!("mounted on {} of {hosts} and of this machine", directory.display());
@@ -271,7 +271,7 @@ pub fn start_timeout(arguments: &Arguments) -> Nanos {
 
 /// The order that starts servers: of each host these.
 pub fn start_order(
-    record: &Record,
+    record: &HostsRecord,
     run_directory: &Path,
     cluster: &Cluster,
     settings: &Settings,
@@ -293,7 +293,7 @@ pub fn start_order(
             })
         })
         .collect();
-    let copy = Record { is_origin: false, ..record.clone() };
+    let copy = HostsRecord { is_origin: false, ..record.clone() };
     json!({
         "order": order::START,
         "again": again,
@@ -331,7 +331,7 @@ impl Steps<'_, '_> {
     }
 
     /// Starts servers, has them meet, mounts if that is wanted, and lets all of it stay.
-    pub fn raise(&mut self, mut start: Value, timeout: Nanos, mount: Option<(&Wanted, &Cluster)>) -> Outcome {
+    pub fn raise(&mut self, mut start: Value, timeout: Nanos, mount: Option<(&MountRequest, &Cluster)>) -> Outcome {
         self.told_to_start = true;
         self.step(&start, timeout + MARGIN)?;
         start["order"] = order::MEET.into();
@@ -399,7 +399,8 @@ impl Steps<'_, '_> {
 fn again(arguments: &Arguments, reactor: &Reactor, signals: &Signals, path: &Path) -> Outcome {
     let mount = wanted_on_hosts(arguments)?;
     let directory = RunDirectory::open(path)?;
-    let mut record = Record::of(&directory.path).ok_or_else(|| Failure::failed("its list of hosts can't be read"))?;
+    let mut record =
+        HostsRecord::of(&directory.path).ok_or_else(|| Failure::failed("its list of hosts can't be read"))?;
     check_origin(&record, &directory.path)?;
     let Some((cluster, settings)) = directory.cluster()? else {
         return Err(Failure::failed(format!(

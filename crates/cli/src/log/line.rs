@@ -5,16 +5,16 @@ use std::fmt;
 
 /// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct LogLine {
     /// Nanoseconds since the epoch, whole milliseconds of them; `None` for lines that have no time of their own.
     pub time: Option<i64>,
     pub level: Level,
     pub fields: Vec<(String, String)>,
 }
 
-impl Line {
-    pub fn new(time: i64, level: Level) -> Line {
-        Line { time: Some(time - time.rem_euclid(1_000_000)), level, fields: Vec::new() }
+impl LogLine {
+    pub fn new(time: i64, level: Level) -> LogLine {
+        LogLine { time: Some(time - time.rem_euclid(1_000_000)), level, fields: Vec::new() }
     }
 
     pub fn add(&mut self, key: &str, value: impl fmt::Display) {
@@ -26,20 +26,20 @@ impl Line {
     }
 
     /// Reads a line. What is not one of ours, such as the words of a panic, becomes the message of one without a time.
-    pub fn parse(text: &str) -> Line {
-        Line::parse_ours(text).unwrap_or_else(|| {
+    pub fn parse(text: &str) -> LogLine {
+        LogLine::parse_ours(text).unwrap_or_else(|| {
             let is_bad = text.starts_with("tabane: ") || text.starts_with("thread '") || text.contains("panicked at");
             let mut line =
-                Line { time: None, level: if is_bad { Level::Error } else { Level::Info }, fields: Vec::new() };
+                LogLine { time: None, level: if is_bad { Level::Error } else { Level::Info }, fields: Vec::new() };
             line.add("message", text);
             line
         })
     }
 
-    fn parse_ours(text: &str) -> Option<Line> {
+    fn parse_ours(text: &str) -> Option<LogLine> {
         let (time, rest) = text.split_once(' ')?;
         let (level, mut rest) = rest.split_once(' ')?;
-        let mut line = Line { time: Some(parse_time(time)?), level: Level::of_name(level)?, fields: Vec::new() };
+        let mut line = LogLine { time: Some(parse_time(time)?), level: Level::of_name(level)?, fields: Vec::new() };
         while !rest.is_empty() {
             let (key, after) = rest.split_once('=')?;
             let (value, after) = take_value(after)?;
@@ -74,7 +74,7 @@ fn take_value(text: &str) -> Option<(String, &str)> {
     None
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for LogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.time {
             Some(time) => write!(f, "{} {}", time_words(time), self.level.name())?,
@@ -148,13 +148,13 @@ mod tests {
     /// Goal: what is written is read back as it was, whatever the values hold.
     #[test]
     fn round_trip() {
-        let mut line = Line::new(1_792_000_000_123_456_789, Level::Error);
+        let mut line = LogLine::new(1_792_000_000_123_456_789, Level::Error);
         for value in ["plain", "", "two words", "a=b", "say \"no\"", "back\\slash", "line\nbreak", "é"] {
             line.add("key", value);
         }
         let text = line.to_string();
         assert!(!text.contains('\n'), "{text}");
-        assert_eq!(Line::parse(&text), line);
+        assert_eq!(LogLine::parse(&text), line);
         assert!(text.starts_with("2026-10-14T17:46:40.123Z error key=plain key=\"\" "), "{text}");
     }
 
@@ -169,16 +169,16 @@ mod tests {
     /// Goal: lines of others are kept as they are, and those of failures count as such.
     #[test]
     fn other_lines() {
-        let line = Line::parse("thread 'main' panicked at x.rs:1:1:");
+        let line = LogLine::parse("thread 'main' panicked at x.rs:1:1:");
         assert_eq!(
             (line.level, line.time, line.to_string()),
             (Level::Error, None, "thread 'main' panicked at x.rs:1:1:".to_owned())
         );
-        assert_eq!(Line::parse("  12.0 MiB  buffers").level, Level::Info);
+        assert_eq!(LogLine::parse("  12.0 MiB  buffers").level, Level::Info);
         for text in
             ["2026-10-14T17:46:40.123Z error key=\"open", "2026-10-14 error a=b", "2026-10-14T17:46:40.123Z bad a=b"]
         {
-            assert_eq!(Line::parse(text).time, None, "{text}");
+            assert_eq!(LogLine::parse(text).time, None, "{text}");
         }
     }
 }

@@ -9,8 +9,8 @@
 
 pub mod line;
 
-use line::Line;
-use reactor::log::{Event, Fact, Level, take_events};
+use line::LogLine;
+use reactor::log::{Fact, Level, LogEvent, take_events};
 use reactor::{Nanos, Reactor};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ struct Journal {
 
 impl Journal {
     /// The line of an event; `None` when it is held back.
-    fn line(&mut self, event: &Event<'_>, now: Nanos, wall_clock: i64) -> Option<Line> {
+    fn line(&mut self, event: &LogEvent<'_>, now: Nanos, wall_clock: i64) -> Option<LogLine> {
         // Names are those that our own code has: the table is bounded by them.
         let rate = self.rates.entry(event.name).or_default();
         if now.saturating_sub(rate.window_began) >= WINDOW {
@@ -52,7 +52,7 @@ impl Journal {
         }
         rate.lines += 1;
         let held_back = std::mem::take(&mut rate.held_back);
-        let mut line = Line::new(wall_clock, event.level);
+        let mut line = LogLine::new(wall_clock, event.level);
         line.add("server", self.server);
         line.add("event", event.name);
         event.facts.iter().for_each(|(key, value)| line.add(key, value));
@@ -105,8 +105,8 @@ pub fn tell(level: Level, name: &'static str, words: &str, facts: &[Fact<'_>]) {
 mod tests {
     use super::*;
 
-    fn event(name: &'static str) -> Event<'static> {
-        Event { level: Level::Warning, name, words: "what to do", facts: &[("reason", &"it is full")] }
+    fn event(name: &'static str) -> LogEvent<'static> {
+        LogEvent { level: Level::Warning, name, words: "what to do", facts: &[("reason", &"it is full")] }
     }
 
     /// Goal: a line has everything in its place; of one event only so many are written, others are not held up, and the

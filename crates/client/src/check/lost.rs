@@ -89,7 +89,7 @@ struct OrphanFacts {
 type Rests = HashMap<u64, (u32, bool)>;
 
 /// A name of something that is lost or damaged.
-struct Named {
+struct LostName {
     parent: FileId,
     name: Vec<u8>,
     id: FileId,
@@ -152,7 +152,7 @@ impl OrphanSearch<'_> {
         let (mut facts, mut rests) = self.read_inodes(wanted).await?;
         let named = self.read_names(wanted, &mut facts, &mut rests).await?;
         self.learn_directories(named.iter().map(|name| name.parent).collect()).await?;
-        for Named { parent, name, id, kind, part } in named {
+        for LostName { parent, name, id, kind, part } in named {
             let servers = match part {
                 LostPart::Chunks => facts.get(&id.0).map(|facts| facts.holders.to_vec()).unwrap_or_default(),
                 _ => self.lost_home(id).into_iter().collect(),
@@ -237,7 +237,7 @@ impl OrphanSearch<'_> {
         wanted: &CheckWanted,
         facts: &mut HashMap<u64, OrphanFacts>,
         rests: &mut Rests,
-    ) -> Result<Vec<Named>> {
+    ) -> Result<Vec<LostName>> {
         let mut named = Vec::new();
         for server in self.left() {
             self.files
@@ -256,7 +256,7 @@ impl OrphanSearch<'_> {
                         } else {
                             continue;
                         };
-                        named.push(Named { parent, name: name.as_bytes().to_vec(), id, kind, part });
+                        named.push(LostName { parent, name: name.as_bytes().to_vec(), id, kind, part });
                     }
                     Ok(())
                 })

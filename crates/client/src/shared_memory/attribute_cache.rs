@@ -55,7 +55,7 @@ impl<'s> CacheView<'s> {
     }
 
     /// Reads which file a name leads to, bucket by bucket.
-    async fn name(&mut self, target: &EntryTarget) -> Option<Named> {
+    async fn name(&mut self, target: &EntryTarget) -> Option<NamedFile> {
         let key = TableKey::of_name(target.parent.id, &target.name);
         if !self.snapshot.is_free(name_intent_lock(key.hash)) {
             return None;
@@ -80,14 +80,14 @@ impl<'s> CacheView<'s> {
             // Which file that is counts as long as the name leads there, and with the rest of its cell.
             let file = FileId(self.snapshot.mapping().first_word(place)?);
             return match value.map(NameState::of_value) {
-                Some(NameState::Here(here)) => here.is_of(file).then_some(Named { file, place: Some(place) }),
-                _ => Some(Named { file, place: None }),
+                Some(NameState::Here(here)) => here.is_of(file).then_some(NamedFile { file, place: Some(place) }),
+                _ => Some(NamedFile { file, place: None }),
             };
         }
         None
     }
 
-    fn inode(&mut self, Named { file, place }: Named) -> Option<ShownInode> {
+    fn inode(&mut self, NamedFile { file, place }: NamedFile) -> Option<ShownInode> {
         if !self.snapshot.is_free(file_intent_lock(file)) || !self.snapshot.is_unwritten(file) {
             return None;
         }
@@ -128,7 +128,7 @@ impl<'s> CacheView<'s> {
 
 /// The file that a name leads to, and its cell, where that is known.
 #[derive(Clone, Copy)]
-struct Named {
+struct NamedFile {
     file: FileId,
     place: Option<CellPlace>,
 }
@@ -257,7 +257,7 @@ impl Servers {
     pub(crate) async fn cached_inode_cell(&self, home: u32, file: FileId) -> Option<(Attributes, CellVersion)> {
         self.begin_look().await;
         let mut view = self.view(home)?;
-        let inode = view.step(|view| view.inode(Named { file, place: None })).await?;
+        let inode = view.step(|view| view.inode(NamedFile { file, place: None })).await?;
         let cell = view.snapshot.version_of(inode.place)?;
         view.snapshot.holds().then_some((inode.attributes, cell))
     }
@@ -295,10 +295,16 @@ impl Servers {
         let mut view = self.view(home)?;
         // For the server's life alone: whatever became of directories, the file is the one that is meant.
         view.step(|view| view.tree(KNOWN_UNCHECKED)).await?;
-        self.open_named(home, view, Named { file, place: None }, access).await
+        self.open_named(home, view, NamedFile { file, place: None }, access).await
     }
 
-    async fn open_named(&self, server: u32, mut view: CacheView<'_>, named: Named, access: u8) -> Option<Attributes> {
+    async fn open_named(
+        &self,
+        server: u32,
+        mut view: CacheView<'_>,
+        named: NamedFile,
+        access: u8,
+    ) -> Option<Attributes> {
         let file = named.file;
         if self.cluster.home_of(file)? != server {
             return None;

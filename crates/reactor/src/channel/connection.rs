@@ -1,7 +1,7 @@
 //! Sending calls, connecting, and what happens to calls when the connection ends.
 
-use super::table::{Connection, Outstanding, Receiving, State, WINDOW, body_size};
-use super::{Failure, Inner, Turnabout};
+use super::table::{ChannelConnection, ChannelState, Outstanding, ReplyStage, WINDOW, body_size};
+use super::{ChannelInner, Failure, Turnabout};
 use crate::handshake::{HandshakeError, Introduction, introduce};
 use crate::link::{Link, LinkError, RawSlice};
 use crate::local::reach;
@@ -32,7 +32,7 @@ const CROWD_PAUSE_NS: Nanos = 10_000_000;
 /// Longest wait for an answer through another server, before the server's own address is tried.
 const RELAYED_HANDSHAKE_NS_MAX: Nanos = 3_000_000_000;
 
-impl Inner {
+impl ChannelInner {
     pub(super) fn close(self: &Rc<Self>) {
         let mut state = self.state.borrow_mut();
         state.closed = true;
@@ -50,7 +50,7 @@ impl Inner {
     /// Puts a call into the table and on the wire.
     pub(super) fn register(
         self: &Rc<Self>,
-        state: &mut State,
+        state: &mut ChannelState,
         operation: Operation,
         (params, user_size): (Vec<u8>, u32),
         body: Vec<RawSlice>,
@@ -97,7 +97,7 @@ impl Inner {
             None => Box::new(outstanding),
         });
         state.next_call += 1;
-        if matches!(state.connection, Connection::None) {
+        if matches!(state.connection, ChannelConnection::None) {
             self.start_connecting(state);
         } else {
             self.send(state, slot);
@@ -111,8 +111,8 @@ impl Inner {
     }
 
     /// Queues a call's frame on the open connection, if there is one.
-    pub(super) fn send(&self, state: &mut State, slot: usize) {
-        let Connection::Open { link, stream, .. } = &mut state.connection else {
+    pub(super) fn send(&self, state: &mut ChannelState, slot: usize) {
+        let ChannelConnection::Open { link, stream, .. } = &mut state.connection else {
             return;
         };
         let Some(outstanding) = &mut state.calls[slot] else {
@@ -141,17 +141,19 @@ impl Inner {
         }
     }
 
-    pub(super) fn start_connecting(self: &Rc<Self>, state: &mut State) {
+    pub(super) fn start_connecting(self: &Rc<Self>, state: &mut ChannelState) {
         if state.closed {
             return;
         }
-        state.connection = Connection::Connecting;
+        state.connection = ChannelConnection::Connecting;
         self.reactor.spawn(Class::Metadata, connect(self.clone()));
     }
 
     /// Ends the connection. Calls stay, to be sent again, except those that nobody waits for.
-    pub(super) fn disconnect(self: &Rc<Self>, state: &mut State, words: &str) {
-        if let Connection::Open { mut link, stream, .. } = std::mem::replace(&mut state.connection, Connection::None) {
+    pub(super) fn disconnect(self: &Rc<Self>, state: &mut ChannelState, words: &str) {
+        if let ChannelConnection::Open { mut link, stream, .. } =
+            std::mem::replace(&mut state.connection, ChannelConnection::None)
+        {
             state.statistics.bytes_sent += link.bytes_sent;
             state.statistics.bytes_received += link.bytes_received;
             state.statistics.sends += link.sends;
@@ -171,7 +173,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn fail_all(&self, state: &mut State, status: Status, words: &str) {
+    pub(super) fn fail_all(&self, state: &mut ChannelState, status: Status, words: &str) {
         for slot in 0..WINDOW {
             if let Some(operation) = state.calls[slot].as_ref().map(|outstanding| outstanding.operation) {
                 state.finish(slot, Err(self.failure(operation, status, words)));
@@ -180,7 +182,7 @@ impl Inner {
     }
 
     /// The server does not know the session any more: calls that it may have executed end with `OutcomeUnknown`.
-    pub(super) fn fail_unknown(&self, state: &mut State) {
+    pub(super) fn fail_unknown(&self, state: &mut ChannelState) {
         for slot in 0..WINDOW {
             let Some(outstanding) = &state.calls[slot] else {
                 continue;
@@ -194,7 +196,7 @@ impl Inner {
     }
 
     /// Ends the calls that are not sent over another connection.
-    fn fail_once(&self, state: &mut State, status: Status) {
+    fn fail_once(&self, state: &mut ChannelState, status: Status) {
         for slot in 0..WINDOW {
             if let Some(outstanding) = &state.calls[slot]
                 && outstanding.once
@@ -217,7 +219,7 @@ impl Inner {
     }
 
     /// Ends the calls that were meant for an earlier life of the server.
-    fn fail_outdated(&self, state: &mut State) {
+    fn fail_outdated(&self, state: &mut ChannelState) {
         for slot in 0..WINDOW {
             if let Some(outstanding) = &state.calls[slot]
                 && outstanding.life.is_some_and(|life| life != state.life)
@@ -384,7 +386,7 @@ impl Inner {
     }
 
     /// Tells that the connection is gone, for the session may still count on being heard of.
-    pub(super) fn tell_lost(self: &Rc<Self>, state: &State) {
+    pub(super) fn tell_lost(self: &Rc<Self>, state: &ChannelState) {
         if state.established && !state.closed {
             let inner = self.clone();
             self.reactor.spawn(Class::Metadata, async move { inner.tell(Turnabout::Lost) });
@@ -409,8 +411,11 @@ impl Inner {
             self.fail_outdated(&mut state);
         }
         stream.prepare();
-        state.connection =
-            Connection::Open { link: Link::new(stream.clone()), stream: stream.clone(), receiving: Receiving::Head };
+        state.connection = ChannelConnection::Open {
+            link: Link::new(stream.clone()),
+            stream: stream.clone(),
+            receiving: ReplyStage::Head,
+        };
         let mut slots: Vec<usize> = (0..WINDOW)
             .filter(|slot| state.calls[*slot].as_ref().is_some_and(|outstanding| outstanding.outcome.is_none()))
             .collect();
@@ -431,7 +436,7 @@ impl Inner {
 }
 
 /// Connects until it succeeds, the server refuses us, or nobody waits any more.
-pub(super) async fn connect(inner: Rc<Inner>) {
+pub(super) async fn connect(inner: Rc<ChannelInner>) {
     let mut pause = PAUSE_NS_FIRST;
     let mut refusals_left =
         if inner.options.cluster.protection == Protection::Off { 0 } else { DISBELIEVED_REFUSAL_COUNT };
@@ -451,7 +456,7 @@ pub(super) async fn connect(inner: Rc<Inner>) {
             }
             Some(Err(HandshakeError::Refused(status, words))) if !is_passing(status) => {
                 let mut state = inner.state.borrow_mut();
-                state.connection = Connection::None;
+                state.connection = ChannelConnection::None;
                 inner.fail_all(&mut state, status, words);
                 return;
             }
@@ -472,7 +477,7 @@ pub(super) async fn connect(inner: Rc<Inner>) {
         pause = (pause * 2).min(pause_max);
         let mut state = inner.state.borrow_mut();
         if state.outstanding == 0 || state.closed {
-            state.connection = Connection::None;
+            state.connection = ChannelConnection::None;
             inner.tell_lost(&state);
             return;
         }
@@ -485,19 +490,19 @@ pub(super) fn is_passing(status: Status) -> bool {
 }
 
 /// Drives one open connection until it ends; then calls that still wait get a new one.
-pub(super) async fn drive(inner: Rc<Inner>, generation: u64) {
+pub(super) async fn drive(inner: Rc<ChannelInner>, generation: u64) {
     let end = poll_fn(|cx| {
         let mut state = inner.state.borrow_mut();
         let current = state.statistics.connects == generation;
         match &mut state.connection {
-            Connection::Open { link, .. } if current => link.set_waker(cx.waker()),
+            ChannelConnection::Open { link, .. } if current => link.set_waker(cx.waker()),
             _ => return Poll::Ready(None),
         }
         for _ in 0..FRAMES_PER_TURN {
             match inner.step(&mut state) {
                 Ok(true) => {}
                 Ok(false) => {
-                    let Connection::Open { link, .. } = &mut state.connection else {
+                    let ChannelConnection::Open { link, .. } = &mut state.connection else {
                         return Poll::Ready(None);
                     };
                     if let Err(error) = link.flush() {
@@ -521,7 +526,7 @@ pub(super) async fn drive(inner: Rc<Inner>, generation: u64) {
         // The next connection may meet with the same.
         inner.reactor.sleep(PAUSE_NS_FIRST).await;
         let mut state = inner.state.borrow_mut();
-        if state.outstanding > 0 && matches!(state.connection, Connection::None) {
+        if state.outstanding > 0 && matches!(state.connection, ChannelConnection::None) {
             inner.start_connecting(&mut state);
         }
         return;

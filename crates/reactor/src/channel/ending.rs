@@ -1,7 +1,7 @@
 //! Calls that end without a reply: silence, deadlines, callers that went away.
 
-use super::Inner;
-use super::table::{BodyTarget, Connection, Receiving, State, WINDOW};
+use super::ChannelInner;
+use super::table::{BodyTarget, ChannelConnection, ChannelState, ReplyStage, WINDOW};
 use crate::sealing::CHANGED;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::task::Poll;
 use wire::{FrameKind, Header, Status};
 
 /// Ends calls of which nothing was heard for too long. Sleeps while there are none.
-pub(super) async fn watch(inner: std::rc::Weak<Inner>) {
+pub(super) async fn watch(inner: std::rc::Weak<ChannelInner>) {
     loop {
         let Some(strong) = inner.upgrade() else {
             return;
@@ -42,7 +42,7 @@ pub(super) async fn watch(inner: std::rc::Weak<Inner>) {
     }
 }
 
-impl Inner {
+impl ChannelInner {
     pub(super) fn end_silent_calls(self: &Rc<Self>) {
         let now = self.reactor.now();
         let mut state = self.state.borrow_mut();
@@ -59,7 +59,7 @@ impl Inner {
             let is_silent = silence > self.options.timeout;
             // Answered early: the caller waits for the rest of his body to leave, and this machine may be gone.
             if outstanding.answered
-                && let Connection::Open { link, .. } = &state.connection
+                && let ChannelConnection::Open { link, .. } = &state.connection
             {
                 silent |= is_silent && link.is_sending(outstanding.call_id);
                 continue;
@@ -70,9 +70,9 @@ impl Inner {
             }
             let operation = outstanding.operation;
             let failure = if outstanding.was_changed {
-                silent |= is_silent && matches!(state.connection, Connection::Open { .. });
+                silent |= is_silent && matches!(state.connection, ChannelConnection::Open { .. });
                 self.failure(operation, Status::Unreachable, CHANGED)
-            } else if matches!(state.connection, Connection::Open { .. }) {
+            } else if matches!(state.connection, ChannelConnection::Open { .. }) {
                 silent |= is_silent;
                 self.failure(operation, Status::TimedOut, "no sign of life from the server for the time-out")
             } else {
@@ -99,8 +99,8 @@ impl Inner {
 
     /// Says something on a connection that has been silent. Where the server's machine has lost power after it had
     /// taken all that we sent, nothing is under way that it could refuse when it is back, and we would wait in vain.
-    fn say_that_we_wait(&self, state: &mut State) {
-        if let Connection::Open { link, .. } = &mut state.connection
+    fn say_that_we_wait(&self, state: &mut ChannelState) {
+        if let ChannelConnection::Open { link, .. } = &mut state.connection
             && !link.has_queued()
         {
             let mut header = Header::new(FrameKind::Waiting, 0);
@@ -124,10 +124,10 @@ impl Inner {
         outstanding.abandoned = true;
         let mut is_sending = false;
         let mut is_expected = false;
-        if let Connection::Open { link, receiving, .. } = &mut state.connection {
+        if let ChannelConnection::Open { link, receiving, .. } = &mut state.connection {
             is_sending = !outstanding.body.is_empty() && link.is_sending(call_id);
             is_expected = !outstanding.answered && outstanding.sent_on == state.statistics.connects;
-            if let Receiving::Body { header, target, received, .. } = receiving
+            if let ReplyStage::Body { header, target, received, .. } = receiving
                 && header.call_id == call_id
                 && let BodyTarget::Place(_) = target
             {

@@ -25,12 +25,12 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
-use table::{Connection, State, WINDOW};
+use table::{ChannelConnection, ChannelState, WINDOW};
 use wire::{Operation, Status};
 
 /// A way to one server. Clones share it; with the last one the connection ends.
 #[derive(Clone)]
-pub struct Channel(Rc<Inner>, #[allow(dead_code)] Rc<Owner>);
+pub struct Channel(Rc<ChannelInner>, #[allow(dead_code)] Rc<ChannelOwner>);
 
 /// What becomes of a channel beside its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +49,9 @@ pub enum Turnabout {
 pub type Observer = Rc<dyn Fn(Turnabout)>;
 
 /// Held by channels alone, not by the tasks that serve them.
-struct Owner(std::rc::Weak<Inner>);
+struct ChannelOwner(std::rc::Weak<ChannelInner>);
 
-impl Drop for Owner {
+impl Drop for ChannelOwner {
     fn drop(&mut self) {
         if let Some(inner) = self.0.upgrade() {
             inner.close();
@@ -59,11 +59,11 @@ impl Drop for Owner {
     }
 }
 
-struct Inner {
+struct ChannelInner {
     reactor: Reactor,
     options: ChannelOptions,
     observer: RefCell<Option<Observer>>,
-    state: RefCell<State>,
+    state: RefCell<ChannelState>,
     /// Until when a server that has no connection left may let us wait.
     queued_until: Cell<Nanos>,
     /// How many others it had let in when we heard of it last (`Welcome::turns`).
@@ -73,15 +73,15 @@ struct Inner {
 impl Channel {
     /// A channel that connects with its first call.
     pub fn new(reactor: &Reactor, options: ChannelOptions) -> Channel {
-        let inner = Rc::new(Inner {
+        let inner = Rc::new(ChannelInner {
             reactor: reactor.clone(),
             options,
             observer: RefCell::default(),
-            state: RefCell::new(State::new()),
+            state: RefCell::new(ChannelState::new()),
             queued_until: Cell::new(0),
             turns_seen: Cell::new(0),
         });
-        let owner = Rc::new(Owner(Rc::downgrade(&inner)));
+        let owner = Rc::new(ChannelOwner(Rc::downgrade(&inner)));
         Channel(inner, owner)
     }
 
@@ -97,7 +97,7 @@ impl Channel {
     pub fn statistics(&self) -> ChannelStatistics {
         let state = self.0.state.borrow();
         let mut statistics = state.statistics;
-        if let Connection::Open { link, .. } = &state.connection {
+        if let ChannelConnection::Open { link, .. } = &state.connection {
             statistics.bytes_sent += link.bytes_sent;
             statistics.bytes_received += link.bytes_received;
             statistics.sends += link.sends;
@@ -113,7 +113,7 @@ impl Channel {
     /// What the server lends us to read from, if we run on its machine.
     pub fn mapping(&self) -> Option<Rc<StoreMapping>> {
         match &self.0.state.borrow().connection {
-            Connection::Open { stream, .. } => stream.mapping(),
+            ChannelConnection::Open { stream, .. } => stream.mapping(),
             _ => None,
         }
     }
@@ -172,7 +172,7 @@ impl Channel {
             };
             // A reply may come before the body has left; the link has to let go of the body first.
             let is_leaving = match &state.connection {
-                Connection::Open { link, .. } => {
+                ChannelConnection::Open { link, .. } => {
                     outstanding.answered && !outstanding.body.is_empty() && link.is_sending(outstanding.call_id)
                 }
                 _ => false,
@@ -197,7 +197,7 @@ impl Channel {
     pub fn notify(&self, operation: Operation, params: Vec<u8>) {
         assert!(!operation.is_mutating());
         let mut state = self.0.state.borrow_mut();
-        if state.outstanding == WINDOW || !matches!(state.connection, Connection::Open { .. }) {
+        if state.outstanding == WINDOW || !matches!(state.connection, ChannelConnection::Open { .. }) {
             return;
         }
         let slot = self.0.register(&mut state, operation, (params, 0), Vec::new(), Vec::new(), None);
@@ -234,7 +234,7 @@ impl Channel {
 
 /// Stands for the caller of a call, until its outcome was taken or its future is dropped.
 struct CallGuard<'a> {
-    inner: &'a Rc<Inner>,
+    inner: &'a Rc<ChannelInner>,
     slot: usize,
 }
 

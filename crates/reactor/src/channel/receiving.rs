@@ -1,18 +1,18 @@
 //! Incoming frames: replies to their calls, bodies to their places.
 
-use super::table::{BodyTarget, Connection, Receiving, State};
-use super::{Failure, Inner, Reply};
+use super::table::{BodyTarget, ChannelConnection, ChannelState, ReplyStage};
+use super::{ChannelInner, Failure, Reply};
 use crate::link::{LinkError, RawSlice};
 use wire::messages::ErrorDetail;
 use wire::{Decode, FrameKind, Header, Status};
 
-impl Inner {
+impl ChannelInner {
     /// Handles one incoming frame or part of a body. False when nothing more has arrived.
-    pub(super) fn step(&self, state: &mut State) -> Result<bool, LinkError> {
-        let Connection::Open { link, receiving, .. } = &mut state.connection else {
+    pub(super) fn step(&self, state: &mut ChannelState) -> Result<bool, LinkError> {
+        let ChannelConnection::Open { link, receiving, .. } = &mut state.connection else {
             return Ok(false);
         };
-        if let Receiving::Body { target, received, .. } = receiving {
+        if let ReplyStage::Body { target, received, .. } = receiving {
             let done = match target {
                 BodyTarget::Place(places) => link.receive_body(places, received)?,
                 BodyTarget::Owned(bytes) => {
@@ -24,7 +24,7 @@ impl Inner {
             if !done {
                 return Ok(false);
             }
-            let Receiving::Body { slot, header, params, target, .. } = std::mem::replace(receiving, Receiving::Head)
+            let ReplyStage::Body { slot, header, params, target, .. } = std::mem::replace(receiving, ReplyStage::Head)
             else {
                 unreachable!("it was a body just now");
             };
@@ -41,7 +41,12 @@ impl Inner {
         }
     }
 
-    pub(super) fn take_frame(&self, state: &mut State, header: Header, params: Vec<u8>) -> Result<(), LinkError> {
+    pub(super) fn take_frame(
+        &self,
+        state: &mut ChannelState,
+        header: Header,
+        params: Vec<u8>,
+    ) -> Result<(), LinkError> {
         match header.kind {
             FrameKind::Reply => {}
             FrameKind::Working => return self.note_working(state, &header, &params),
@@ -56,7 +61,8 @@ impl Inner {
         let Some(slot) = state.slot_of(header.call_id) else {
             return Err(LinkError::Protocol(Status::BadMessage, "the server answered a call that nobody made"));
         };
-        let (Some(outstanding), Connection::Open { receiving, .. }) = (&mut state.calls[slot], &mut state.connection)
+        let (Some(outstanding), ChannelConnection::Open { receiving, .. }) =
+            (&mut state.calls[slot], &mut state.connection)
         else {
             unreachable!("the call's slot was just found on an open connection");
         };
@@ -75,13 +81,13 @@ impl Inner {
         } else {
             return Err(LinkError::Protocol(Status::BadMessage, "the server answered more bytes than were asked for"));
         };
-        *receiving = Receiving::Body { slot, header, params, target, received: 0 };
+        *receiving = ReplyStage::Body { slot, header, params, target, received: 0 };
         Ok(())
     }
 
     pub(super) fn take_reply(
         &self,
-        state: &mut State,
+        state: &mut ChannelState,
         slot: usize,
         header: Header,
         params: Vec<u8>,
@@ -115,7 +121,12 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) fn note_working(&self, state: &mut State, header: &Header, params: &[u8]) -> Result<(), LinkError> {
+    pub(super) fn note_working(
+        &self,
+        state: &mut ChannelState,
+        header: &Header,
+        params: &[u8],
+    ) -> Result<(), LinkError> {
         let ids = Vec::<u64>::from_bytes(params).map_err(|error| LinkError::Protocol(Status::BadMessage, error.0))?;
         let now = self.reactor.now();
         // A server that has paused reading this connection can't name the calls that it has not read yet.

@@ -12,19 +12,19 @@ use wire::{Header, Operation};
 pub(super) const WINDOW: usize = REQUEST_WINDOW as usize;
 
 #[expect(clippy::large_enum_variant, reason = "a channel has one, in place")]
-pub(super) enum Connection {
+pub(super) enum ChannelConnection {
     None,
     /// The connecting task is at work.
     Connecting,
     Open {
         link: Link,
         stream: Stream,
-        receiving: Receiving,
+        receiving: ReplyStage,
     },
 }
 
 /// Where the connection stands with the stream of incoming bytes.
-pub(super) enum Receiving {
+pub(super) enum ReplyStage {
     Head,
     Body { slot: usize, header: Header, params: Vec<u8>, target: BodyTarget, received: usize },
 }
@@ -52,7 +52,7 @@ pub(super) struct Outstanding {
     pub(super) was_sent: bool,
     /// The connection that it was last sent on, by its number.
     pub(super) sent_on: u64,
-    /// The only life of the server that it is good for (`State::life`).
+    /// The only life of the server that it is good for (`ChannelState::life`).
     pub(super) life: Option<u64>,
     /// As in `Call`.
     pub(super) once: bool,
@@ -66,8 +66,8 @@ pub(super) struct Outstanding {
     pub(super) waker: Option<Waker>,
 }
 
-pub(super) struct State {
-    pub(super) connection: Connection,
+pub(super) struct ChannelState {
+    pub(super) connection: ChannelConnection,
     pub(super) calls: Vec<Option<Box<Outstanding>>>,
     /// Memory of a call that has ended, for the next one.
     pub(super) spare: Option<Box<Outstanding>>,
@@ -155,10 +155,10 @@ fn place_of(sequence: u64) -> u64 {
     1 << (sequence % WINDOW as u64)
 }
 
-impl State {
-    pub(super) fn new() -> State {
-        State {
-            connection: Connection::None,
+impl ChannelState {
+    pub(super) fn new() -> ChannelState {
+        ChannelState {
+            connection: ChannelConnection::None,
             calls: (0..WINDOW).map(|_| None).collect(),
             spare: None,
             outstanding: 0,
@@ -200,7 +200,7 @@ impl State {
         self.outstanding -= 1;
         self.bytes_outstanding -= body_size(&outstanding.body);
         if self.outstanding == 0
-            && let Connection::Open { stream, .. } = &self.connection
+            && let ChannelConnection::Open { stream, .. } = &self.connection
         {
             stream.expect(false);
         }
@@ -236,10 +236,10 @@ impl State {
     /// Takes in whether more of a body has come or left since the last look. The server is alive then: it answers
     /// nobody before all of what it sends is here, and takes the rest of what it has answered early.
     pub(super) fn note_body(&mut self, now: Nanos) {
-        let Connection::Open { link, receiving, .. } = &self.connection else { return };
+        let ChannelConnection::Open { link, receiving, .. } = &self.connection else { return };
         let has_come = std::mem::replace(&mut self.bytes_heard, link.bytes_received) != link.bytes_received;
         let has_left = std::mem::replace(&mut self.bytes_said, link.bytes_sent) != link.bytes_sent;
-        let has_come = has_come && matches!(receiving, Receiving::Body { .. });
+        let has_come = has_come && matches!(receiving, ReplyStage::Body { .. });
         for outstanding in self.calls.iter_mut().flatten() {
             if has_come || has_left && outstanding.answered {
                 outstanding.last_life = now;

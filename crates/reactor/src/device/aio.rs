@@ -51,7 +51,7 @@ struct ControlBlock {
 /// `struct io_event` of linux/aio_abi.h.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Event {
+struct AioEvent {
     data: u64,
     block: u64,
     result: i64,
@@ -68,7 +68,7 @@ struct EventRing {
     magic: u32,
 }
 
-const _: () = assert!(size_of::<ControlBlock>() == 64 && size_of::<Event>() == 32);
+const _: () = assert!(size_of::<ControlBlock>() == 64 && size_of::<AioEvent>() == 32);
 
 /// One context of kernel AIO.
 pub(crate) struct Aio {
@@ -142,7 +142,7 @@ impl Aio {
 
     /// Handles some completions, waiting for so many. Returns how many there were.
     fn take(&self, least: usize) -> usize {
-        let mut events = [Event::default(); BATCH];
+        let mut events = [AioEvent::default(); BATCH];
         let time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let time = if least == 0 { &raw const time } else { std::ptr::null() };
         // SAFETY: the kernel writes at most that many events into a local; the time is a local or none.

@@ -58,7 +58,7 @@ impl Drop for Mapping {
     }
 }
 
-struct Shared {
+struct PoolMemory {
     /// Before the memory that it is about.
     registration: Option<Box<dyn Registration>>,
     mapping: Mapping,
@@ -70,7 +70,7 @@ struct Shared {
 
 /// A number of equal buffers. Clones are the same pool.
 #[derive(Clone)]
-pub struct BufferPool(Rc<Shared>);
+pub struct BufferPool(Rc<PoolMemory>);
 
 impl BufferPool {
     /// Makes `count` buffers of at least `size` bytes each, rounded up to pages. `register` tells the driver.
@@ -87,7 +87,7 @@ impl BufferPool {
         let (waiting, next_wait) = Default::default();
         // The first is given out first.
         let free = RefCell::new((0..count).rev().collect());
-        Ok(BufferPool(Rc::new(Shared { registration, mapping, buffer_size, free, waiting, next_wait })))
+        Ok(BufferPool(Rc::new(PoolMemory { registration, mapping, buffer_size, free, waiting, next_wait })))
     }
 
     /// A buffer, if one is free. What is in it is whatever was.
@@ -122,7 +122,7 @@ impl BufferPool {
     }
 }
 
-impl Shared {
+impl PoolMemory {
     fn wake_next(&self) {
         let next = self.waiting.borrow_mut().pop_front();
         if let Some((_, waker)) = next {
@@ -133,7 +133,7 @@ impl Shared {
 
 /// A part of a pool that nobody else has.
 pub struct Buffer {
-    pool: Rc<Shared>,
+    pool: Rc<PoolMemory>,
     index: u32,
 }
 

@@ -51,16 +51,16 @@ const CONTACTS_PER_ATTEMPT: usize = 2;
 /// it; with the last one the tunnel ends.
 #[derive(Clone)]
 pub struct Relay {
-    inner: Rc<Inner>,
+    inner: Rc<TunnelInner>,
     #[allow(dead_code)]
-    owner: Rc<Owner>,
+    owner: Rc<TunnelOwner>,
     for_full_servers: bool,
 }
 
 /// Held by relays alone, not by the tasks that serve them.
-struct Owner(std::rc::Weak<Inner>);
+struct TunnelOwner(std::rc::Weak<TunnelInner>);
 
-impl Drop for Owner {
+impl Drop for TunnelOwner {
     fn drop(&mut self) {
         if let Some(inner) = self.0.upgrade() {
             inner.close();
@@ -68,19 +68,19 @@ impl Drop for Owner {
     }
 }
 
-struct Inner {
+struct TunnelInner {
     reactor: Reactor,
     options: ChannelOptions,
     /// Servers that it may go through, in the order in which they are tried; found when first needed.
     contacts: OnceCell<Vec<u32>>,
     find_contacts: Box<dyn Fn() -> Vec<u32>>,
-    state: RefCell<State>,
+    state: RefCell<RelayState>,
     /// See `TunnelOptions`.
     first_stream: Cell<u64>,
 }
 
 #[derive(Default)]
-struct State {
+struct RelayState {
     tunnel: Option<Rc<Tunnel>>,
     /// Which contact the tunnel leads to, or the next one to try.
     contact: usize,
@@ -104,7 +104,7 @@ impl Relay {
     pub fn through(reactor: &Reactor, options: ChannelOptions, contacts: impl Fn() -> Vec<u32> + 'static) -> Relay {
         assert!(options.role.is_tunnel() && options.relay.is_none());
         let (contacts, find_contacts) = (OnceCell::new(), Box::new(contacts));
-        let inner = Inner {
+        let inner = TunnelInner {
             reactor: reactor.clone(),
             options,
             contacts,
@@ -113,7 +113,7 @@ impl Relay {
             first_stream: Cell::new(1),
         };
         let inner = Rc::new(inner);
-        let owner = Rc::new(Owner(Rc::downgrade(&inner)));
+        let owner = Rc::new(TunnelOwner(Rc::downgrade(&inner)));
         Relay { inner, owner, for_full_servers: false }
     }
 
@@ -174,7 +174,7 @@ impl Relay {
     }
 }
 
-impl Inner {
+impl TunnelInner {
     fn close(&self) {
         let mut state = self.state.borrow_mut();
         state.closed = true;
@@ -269,7 +269,7 @@ impl Inner {
 }
 
 /// One attempt to connect; then the tunnel for as long as it holds.
-async fn connect(inner: Rc<Inner>) {
+async fn connect(inner: Rc<TunnelInner>) {
     let mut outcome = None;
     for _ in 0..inner.contacts().len().min(CONTACTS_PER_ATTEMPT) {
         let contact = inner.contact();

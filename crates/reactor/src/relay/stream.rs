@@ -1,6 +1,6 @@
 //! One side of a stream in a tunnel, for whoever sends and receives there.
 
-use super::tunnel::{Freeing, Piece, Tunnel};
+use super::tunnel::{Freeing, Tunnel, TunnelPiece};
 use crate::Stream;
 use crate::stream::{Readiness, Socket, Way};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -56,7 +56,7 @@ impl End {
     /// The room that the next bytes take, if any are here.
     pub(super) fn next_cost(&self) -> Option<usize> {
         let state = self.tunnel.state.borrow();
-        state.streams.get(&self.number)?.incoming.front().map(Piece::cost)
+        state.streams.get(&self.number)?.incoming.front().map(TunnelPiece::cost)
     }
 
     /// Whether the other side has room.

@@ -42,12 +42,12 @@ pub(crate) struct TunnelOptions {
 }
 
 /// Bytes that came in one frame.
-pub(super) struct Piece {
+pub(super) struct TunnelPiece {
     pub(super) bytes: Vec<u8>,
     pub(super) taken: usize,
 }
 
-impl Piece {
+impl TunnelPiece {
     /// Room in the window that it takes.
     pub(super) fn cost(&self) -> usize {
         self.bytes.len() + STREAM_FRAME_COST
@@ -58,7 +58,7 @@ pub(super) struct StreamState {
     pub(super) readiness: Rc<Readiness>,
     /// Who passes its bytes on, to be woken by any change.
     pub(super) passer: Option<Waker>,
-    pub(super) incoming: VecDeque<Piece>,
+    pub(super) incoming: VecDeque<TunnelPiece>,
     /// Room at the peer.
     pub(super) credit: usize,
     /// Room here that the peer knows of.
@@ -99,7 +99,7 @@ struct Arriving {
     received: usize,
 }
 
-pub(super) struct State {
+pub(super) struct TunnelState {
     link: Link,
     arriving: Option<Arriving>,
     pub(super) streams: BTreeMap<u64, StreamState>,
@@ -118,7 +118,7 @@ pub(super) struct State {
 pub(crate) struct Tunnel {
     reactor: Reactor,
     options: TunnelOptions,
-    pub(super) state: RefCell<State>,
+    pub(super) state: RefCell<TunnelState>,
     /// The task that drives it, while it does not run.
     driver: RefCell<Option<Waker>>,
     is_driving: Cell<bool>,
@@ -149,7 +149,7 @@ impl Tunnel {
         Rc::new(Tunnel {
             reactor: reactor.clone(),
             options,
-            state: RefCell::new(State {
+            state: RefCell::new(TunnelState {
                 link: Link::new(stream),
                 arriving: None,
                 streams: BTreeMap::new(),
@@ -296,7 +296,12 @@ impl Tunnel {
         }
     }
 
-    fn take_frame(&self, state: &mut State, header: &Header, params: Vec<u8>) -> Result<TunnelProgress, LinkError> {
+    fn take_frame(
+        &self,
+        state: &mut TunnelState,
+        header: &Header,
+        params: Vec<u8>,
+    ) -> Result<TunnelProgress, LinkError> {
         let malformed = |error: wire::Malformed| LinkError::Protocol(Status::BadMessage, error.0);
         if header.kind != FrameKind::Stream {
             return protocol("only streams are expected on a tunnel");
@@ -368,7 +373,7 @@ impl Tunnel {
     }
 
     /// Queues a frame without data.
-    fn send_control(&self, state: &mut State, header: Header, params: &[u8]) {
+    fn send_control(&self, state: &mut TunnelState, header: Header, params: &[u8]) {
         let keep = ReplyHeld::new(&state.controls, 1, ReplyBody::default());
         state.link.enqueue(header, params, Vec::new(), 0, Some(keep));
         if header.operation != StreamFrame::Pong as u16 {
@@ -378,7 +383,7 @@ impl Tunnel {
     }
 
     /// Queues data, for which the caller has found room. `guard` is dropped when the bytes have left.
-    pub(super) fn send_data(&self, state: &mut State, number: u64, bytes: Vec<u8>, guard: Option<Freeing>) {
+    pub(super) fn send_data(&self, state: &mut TunnelState, number: u64, bytes: Vec<u8>, guard: Option<Freeing>) {
         let Some(stream) = state.streams.get_mut(&number) else { return };
         assert!(bytes.len() <= STREAM_DATA_SIZE_MAX && stream.credit >= bytes.len() + STREAM_FRAME_COST);
         stream.credit -= bytes.len() + STREAM_FRAME_COST;
@@ -398,7 +403,7 @@ impl Tunnel {
         self.wake();
     }
 
-    fn note_sent(&self, state: &mut State) {
+    fn note_sent(&self, state: &mut TunnelState) {
         if state.unheard_since.is_none() {
             state.unheard_since = Some(self.reactor.now());
             if let Some(waker) = state.watcher.take() {
@@ -476,7 +481,7 @@ impl Tunnel {
     }
 }
 
-impl State {
+impl TunnelState {
     fn note_heard(&mut self) {
         self.unheard_since = None;
         self.has_pinged = false;
@@ -484,7 +489,7 @@ impl State {
 
     fn deliver(&mut self, number: u64, bytes: Vec<u8>) {
         if let Some(stream) = self.streams.get_mut(&number).filter(|stream| !stream.ended_here) {
-            stream.incoming.push_back(Piece { bytes, taken: 0 });
+            stream.incoming.push_back(TunnelPiece { bytes, taken: 0 });
             stream.readiness.set_readable();
             stream.wake_passer();
         }

@@ -24,7 +24,7 @@ const STALL_NS_MIN: Nanos = 1_000_000_000;
 const FRAMES_PER_TURN: usize = 32;
 
 /// Where a connection stands with the stream of incoming bytes.
-pub(super) enum Receiving {
+pub(super) enum RequestStage {
     /// Between frames.
     Head,
     /// The body of this call waits for its place.
@@ -53,7 +53,7 @@ pub(super) struct PendingRequest {
 }
 
 pub(super) struct ConnectionState {
-    pub(super) receiving: Receiving,
+    pub(super) receiving: RequestStage,
     pub(super) held: Vec<PendingRequest>,
     pub(super) params_held: usize,
     /// Bytes of the stream that had been read when a request was taken that came with the last of them, and when that
@@ -95,7 +95,7 @@ impl Connection {
             link: RefCell::new(Link::new(stream.clone())),
             below,
             state: RefCell::new(ConnectionState {
-                receiving: Receiving::Head,
+                receiving: RequestStage::Head,
                 held: Vec::new(),
                 params_held: 0,
                 last_read: (0, 0),
@@ -169,10 +169,10 @@ impl Connection {
             return Ok(ReceiveProgress::Wait);
         }
         let done = match &mut state.receiving {
-            Receiving::Waiting { .. } => return Ok(ReceiveProgress::Wait),
-            Receiving::Body { places, received, .. } => link.receive_body(places, received)?,
-            Receiving::Discard { left } => link.discard_body(left)?,
-            Receiving::Head => {
+            RequestStage::Waiting { .. } => return Ok(ReceiveProgress::Wait),
+            RequestStage::Body { places, received, .. } => link.receive_body(places, received)?,
+            RequestStage::Discard { left } => link.discard_body(left)?,
+            RequestStage::Head => {
                 if state.params_held > PARAMS_HELD_MAX || state.replies_held.get() > REPLIES_HELD_MAX {
                     return Ok(ReceiveProgress::Wait);
                 }
@@ -191,7 +191,7 @@ impl Connection {
         if !done {
             return Ok(ReceiveProgress::Wait);
         }
-        state.receiving = Receiving::Head;
+        state.receiving = RequestStage::Head;
         if let Some(waker) = state.body_waker.take() {
             waker.wake();
         }
@@ -240,7 +240,7 @@ impl Connection {
         serving.requests_held.set(serving.requests_held.get() + 1);
         serving.wake_watcher();
         if header.body_size > 0 {
-            state.receiving = Receiving::Waiting { call_id: header.call_id, size: header.body_size as usize };
+            state.receiving = RequestStage::Waiting { call_id: header.call_id, size: header.body_size as usize };
         }
         Ok(Incoming {
             header,
@@ -279,14 +279,14 @@ impl Connection {
         let was_paused = state.params_held > PARAMS_HELD_MAX;
         state.params_held -= held.params_size;
         let left = match &state.receiving {
-            Receiving::Waiting { call_id, size } if *call_id == header.call_id => Some(*size),
-            Receiving::Body { call_id, places, received, .. } if *call_id == header.call_id => {
+            RequestStage::Waiting { call_id, size } if *call_id == header.call_id => Some(*size),
+            RequestStage::Body { call_id, places, received, .. } if *call_id == header.call_id => {
                 Some(places.iter().map(|place| place.size).sum::<usize>() - received)
             }
             _ => None,
         };
         if let Some(left) = left {
-            state.receiving = Receiving::Discard { left };
+            state.receiving = RequestStage::Discard { left };
         }
         if state.closed || state.is_broken {
             return;
@@ -314,7 +314,7 @@ impl Connection {
             return;
         }
         let stalled = match &mut state.receiving {
-            Receiving::Body { received, seen, since, .. } => {
+            RequestStage::Body { received, seen, since, .. } => {
                 if *received > *seen {
                     *seen = *received;
                     *since = now;
@@ -334,7 +334,7 @@ impl Connection {
             .filter(|held| now.saturating_sub(held.arrived) >= interval)
             .map(|held| held.call_id)
             .collect();
-        let paused = !matches!(state.receiving, Receiving::Head)
+        let paused = !matches!(state.receiving, RequestStage::Head)
             || state.params_held > PARAMS_HELD_MAX
             || state.replies_held.get() > REPLIES_HELD_MAX;
         let mut link = self.link.borrow_mut();
@@ -367,7 +367,7 @@ impl Connection {
             return;
         }
         state.closed = true;
-        state.receiving = Receiving::Head;
+        state.receiving = RequestStage::Head;
         if let Some(waker) = state.body_waker.take() {
             waker.wake();
         }
@@ -394,7 +394,7 @@ impl Connection {
         if state.closed {
             return Poll::Ready(Err(Disconnected));
         }
-        let Receiving::Body { call_id: receiving, places, received, .. } = &mut state.receiving else {
+        let RequestStage::Body { call_id: receiving, places, received, .. } = &mut state.receiving else {
             return Poll::Ready(Ok(()));
         };
         if *receiving != call_id {
@@ -403,7 +403,7 @@ impl Connection {
         let mut link = self.link.borrow_mut();
         match link.receive_body(places, received) {
             Ok(true) => {
-                state.receiving = Receiving::Head;
+                state.receiving = RequestStage::Head;
                 // More frames may be in the buffer already.
                 link.wake();
                 Poll::Ready(Ok(()))

@@ -1,6 +1,6 @@
 //! A request as the service sees it, from its parameters to its reply.
 
-use super::connection::{Connection, Receiving};
+use super::connection::{Connection, RequestStage};
 use super::{Disconnected, Peer, Serving};
 use crate::link::{RawSlice, ReplyBody};
 use crate::{Nanos, Span};
@@ -60,10 +60,10 @@ impl Incoming {
         {
             let mut state = connection.state.borrow_mut();
             match state.receiving {
-                Receiving::Waiting { call_id: waiting, .. } if waiting == call_id && !state.closed => {}
+                RequestStage::Waiting { call_id: waiting, .. } if waiting == call_id && !state.closed => {}
                 _ => return Err(Disconnected),
             }
-            state.receiving = Receiving::Body {
+            state.receiving = RequestStage::Body {
                 call_id,
                 places: places.iter().map(RawSlice::of_span).collect(),
                 _keep: places.to_vec(),
@@ -135,11 +135,11 @@ struct BodyGuard<'a> {
 impl Drop for BodyGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.connection.state.borrow_mut();
-        if let Receiving::Body { call_id, places, received, .. } = &state.receiving
+        if let RequestStage::Body { call_id, places, received, .. } = &state.receiving
             && *call_id == self.call_id
         {
             let left = places.iter().map(|place| place.size).sum::<usize>() - received;
-            state.receiving = Receiving::Discard { left };
+            state.receiving = RequestStage::Discard { left };
             self.connection.link.borrow().wake();
         }
     }

@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-use strangers::{Room, STRANGER_SHARED_SIZE, STRANGER_SIZE, Source, Strangers};
+use strangers::{Room, STRANGER_SHARED_SIZE, STRANGER_SIZE, StrangerOrigin, Strangers};
 use tunnels::OpenTunnel;
 use wire::credentials::Credentials;
 use wire::handshake::{Hello, Role, Welcome};
@@ -128,7 +128,7 @@ pub struct ServeOptions {
 
 /// Where a connection comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum ConnectionOrigin {
     /// A socket of the network.
     Network,
     /// A process of this machine, through shared memory.
@@ -226,7 +226,7 @@ pub fn serve(reactor: &Reactor, listener: Listener, options: ServeOptions, servi
         bytes_sent: Cell::new(0),
         tree_number: Cell::new(0),
     });
-    reactor.spawn(Class::Metadata, accept_all(serving.clone(), listener, Origin::Network));
+    reactor.spawn(Class::Metadata, accept_all(serving.clone(), listener, ConnectionOrigin::Network));
     reactor.spawn(Class::Metadata, watch(serving.clone()));
     ServerHandle(serving)
 }
@@ -234,7 +234,7 @@ pub fn serve(reactor: &Reactor, listener: Listener, options: ServeOptions, servi
 impl ServerHandle {
     /// Accepts connections through shared memory too.
     pub fn accept_local(&self, listener: Listener) {
-        self.0.reactor.spawn(Class::Metadata, accept_all(self.0.clone(), listener, Origin::Local));
+        self.0.reactor.spawn(Class::Metadata, accept_all(self.0.clone(), listener, ConnectionOrigin::Local));
     }
 
     /// Stops accepting and closes all connections.
@@ -307,13 +307,13 @@ impl ServerHandle {
     }
 }
 
-async fn accept_all(serving: Rc<Serving>, listener: Listener, origin: Origin) {
+async fn accept_all(serving: Rc<Serving>, listener: Listener, origin: ConnectionOrigin) {
     let mut accepted = 0;
     while !serving.closed.get() {
         match listener.accept().await {
             Ok((stream, _)) => {
                 serving.wait_for_room().await;
-                meet(&serving, Source::of(&stream), stream, origin);
+                meet(&serving, StrangerOrigin::of(&stream), stream, origin);
             }
             // Out of descriptors, most likely.
             Err(error) => {
@@ -337,7 +337,7 @@ async fn accept_all(serving: Rc<Serving>, listener: Listener, origin: Origin) {
 
 /// Takes in a connection of somebody unknown, which may have come through another server. Somebody else may have to go
 /// for it; if nobody has to, it is refused.
-fn meet(serving: &Rc<Serving>, source: Source, stream: Stream, origin: Origin) {
+fn meet(serving: &Rc<Serving>, source: StrangerOrigin, stream: Stream, origin: ConnectionOrigin) {
     let room = serving.strangers.borrow().room(serving.reactor.now());
     match room {
         Room::Free => {}
@@ -355,7 +355,7 @@ enum Admitted {
 }
 
 /// One connection from its first byte to its last.
-async fn welcome(serving: Rc<Serving>, stream: Stream, origin: Origin, number: u64) {
+async fn welcome(serving: Rc<Serving>, stream: Stream, origin: ConnectionOrigin, number: u64) {
     let outcome = match serving.prove(&stream, number).await {
         Ok(guest) => serving.take_in(&stream, origin, &guest).await,
         Err(error) => Err(error),
@@ -451,9 +451,15 @@ impl Serving {
     }
 
     /// Lets somebody in who has proved itself, where need be when its turn has come.
-    async fn take_in(&self, stream: &Stream, origin: Origin, guest: &Guest) -> Result<Admitted, HandshakeError> {
+    async fn take_in(
+        &self,
+        stream: &Stream,
+        origin: ConnectionOrigin,
+        guest: &Guest,
+    ) -> Result<Admitted, HandshakeError> {
         let hello = &guest.hello;
-        let is_own_client = hello.role.is_client() && origin != Origin::Relay && !self.is_foreign(hello, origin);
+        let is_own_client =
+            hello.role.is_client() && origin != ConnectionOrigin::Relay && !self.is_foreign(hello, origin);
         let waits = is_own_client && !self.closed.get() && !self.takes_over(hello);
         if waits && (self.queue.borrow().len() > 0 || self.is_full(hello.role)) {
             let turn = self.wait_for_turn(stream, guest).await;
@@ -475,8 +481,8 @@ impl Serving {
         within(&self.reactor, limit, told).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))
     }
 
-    fn is_foreign(&self, hello: &Hello, origin: Origin) -> bool {
-        self.options.local_clients_only && hello.role == Role::Client && origin != Origin::Local
+    fn is_foreign(&self, hello: &Hello, origin: ConnectionOrigin) -> bool {
+        self.options.local_clients_only && hello.role == Role::Client && origin != ConnectionOrigin::Local
     }
 
     /// Whether there is a connection whose place this one takes.
@@ -485,7 +491,12 @@ impl Serving {
         self.fences.borrow().get(&key).is_some_and(|older| self.connections.borrow().contains_key(older))
     }
 
-    async fn admit(&self, stream: &Stream, origin: Origin, guest: &Guest) -> Result<Admitted, HandshakeError> {
+    async fn admit(
+        &self,
+        stream: &Stream,
+        origin: ConnectionOrigin,
+        guest: &Guest,
+    ) -> Result<Admitted, HandshakeError> {
         let hello = &guest.hello;
         let key: FenceKey = (hello.role as u8, hello.level, hello.session, hello.from_server);
         let older = self.fences.borrow().get(&key).copied();
@@ -496,7 +507,7 @@ impl Serving {
         if hello.role.is_tunnel() {
             return self.admit_tunnel(guest, key).await.map(Admitted::Tunnel);
         }
-        let is_relayed = origin == Origin::Relay;
+        let is_relayed = origin == ConnectionOrigin::Relay;
         let full = if is_relayed { self.has_all_relayed() } else { self.is_full(hello.role) };
         let mut peer = Peer {
             connection: self.next_connection.replace(self.next_connection.get() + 1),

@@ -24,7 +24,7 @@ const VOUCHED_NS: Nanos = 1_000_000_000;
 
 /// Where a connection comes from, for budgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Source {
+pub(super) enum StrangerOrigin {
     /// A user of this machine, by whichever way.
     User(u32),
     /// A host; of IPv6 its network, for within one a single machine may take any number of addresses.
@@ -35,29 +35,29 @@ pub(super) enum Source {
     Unknown,
 }
 
-impl Source {
+impl StrangerOrigin {
     /// Of a connection that was accepted.
-    pub fn of(stream: &Stream) -> Source {
+    pub fn of(stream: &Stream) -> StrangerOrigin {
         if let Some(user) = stream.origin_user() {
-            return Source::User(user);
+            return StrangerOrigin::User(user);
         }
         match stream.peer_address().map(|address| address.ip().to_canonical()) {
-            Ok(IpAddr::V4(address)) => Source::HostV4(address.to_bits()),
-            Ok(IpAddr::V6(address)) => Source::NetworkV6((address.to_bits() >> 64) as u64),
-            Err(_) => Source::Unknown,
+            Ok(IpAddr::V4(address)) => StrangerOrigin::HostV4(address.to_bits()),
+            Ok(IpAddr::V6(address)) => StrangerOrigin::NetworkV6((address.to_bits() >> 64) as u64),
+            Err(_) => StrangerOrigin::Unknown,
         }
     }
 }
 
 struct Stranger<T> {
-    source: Source,
+    source: StrangerOrigin,
     connection: T,
     /// Since when a holder of the key, if it is one.
     vouched: Option<Nanos>,
 }
 
 /// Those of one kind by their sources, each from the oldest to the newest.
-type BySource = BTreeMap<Source, BTreeSet<u64>>;
+type BySource = BTreeMap<StrangerOrigin, BTreeSet<u64>>;
 
 /// What becomes of the next connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl<T> Strangers<T> {
     }
 
     /// Takes one in, for which there has to be room. The number names it.
-    pub fn enter(&mut self, source: Source, connection: T) -> u64 {
+    pub fn enter(&mut self, source: StrangerOrigin, connection: T) -> u64 {
         assert!(self.all.len() < STRANGERS_MAX, "somebody goes first");
         self.next += 1;
         self.all.insert(self.next, Stranger { source, connection, vouched: None });
@@ -130,7 +130,7 @@ impl<T> Strangers<T> {
     }
 }
 
-fn remove(kind: &mut BySource, source: Source, number: u64) {
+fn remove(kind: &mut BySource, source: StrangerOrigin, number: u64) {
     if let Some(numbers) = kind.get_mut(&source) {
         numbers.remove(&number);
         if numbers.is_empty() {
@@ -146,10 +146,10 @@ fn oldest_of_most(kind: &BySource) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Room, STRANGERS_MAX, Source, Strangers, VOUCHED_NS};
+    use super::{Room, STRANGERS_MAX, StrangerOrigin, Strangers, VOUCHED_NS};
 
     /// Takes one in, and answers who had to go for it.
-    fn enter(strangers: &mut Strangers<()>, source: Source, now: u64) -> (u64, Option<u64>) {
+    fn enter(strangers: &mut Strangers<()>, source: StrangerOrigin, now: u64) -> (u64, Option<u64>) {
         let gone = match strangers.room(now) {
             Room::Instead(number) => strangers.leave(number).map(|()| number),
             _ => None,
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn most_of_one_origin_go_first() {
         let mut strangers = Strangers::new();
-        let (crowd, other) = (Source::User(65_534), Source::HostV4(7));
+        let (crowd, other) = (StrangerOrigin::User(65_534), StrangerOrigin::HostV4(7));
         let first: Vec<u64> = (0..STRANGERS_MAX).map(|_| enter(&mut strangers, crowd, 0).0).collect();
         let mut others = Vec::new();
         for (round, oldest) in first.iter().enumerate().take(STRANGERS_MAX / 2) {
@@ -179,13 +179,14 @@ mod tests {
     #[test]
     fn holders_of_the_key_keep_their_places() {
         let mut strangers = Strangers::new();
-        let numbers: Vec<u64> = (0..STRANGERS_MAX).map(|_| enter(&mut strangers, Source::User(1), 0).0).collect();
+        let numbers: Vec<u64> =
+            (0..STRANGERS_MAX).map(|_| enter(&mut strangers, StrangerOrigin::User(1), 0).0).collect();
         assert!(numbers.iter().all(|number| strangers.vouch(*number, 5)));
         assert_eq!(strangers.room(6), Room::NotBefore(5 + VOUCHED_NS));
         assert_eq!(strangers.room(5 + VOUCHED_NS), Room::Instead(numbers[0]));
         assert_eq!(strangers.leave(numbers[9]), Some(()));
         assert!(!strangers.vouch(numbers[9], 6), "it is not there any more");
-        let (silent, gone) = enter(&mut strangers, Source::HostV4(1), 6);
+        let (silent, gone) = enter(&mut strangers, StrangerOrigin::HostV4(1), 6);
         assert_eq!(gone, None);
         assert_eq!(strangers.room(6), Room::Instead(silent));
         assert_eq!(strangers.least_wanted(), Some(silent));

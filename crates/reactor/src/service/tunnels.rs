@@ -7,8 +7,8 @@
 //!    they hold is bounded (`ServerHandle::relay_memory_max`).
 //! 2. Only a client's streams are passed on, so that no stream goes through two contacts.
 
-use super::strangers::Source;
-use super::{FenceKey, Origin, Serving, meet, within};
+use super::strangers::StrangerOrigin;
+use super::{ConnectionOrigin, FenceKey, Serving, meet, within};
 use crate::channel::ChannelOptions;
 use crate::handshake::{Guest, HandshakeError};
 use crate::relay::{End, Tunnel, TunnelOptions, pass_on, streams_of_client_max};
@@ -149,7 +149,7 @@ pub(super) async fn carry(serving: &Rc<Serving>, number: u64) {
 fn take_stream(serving: &Rc<Serving>, (number, role): (u64, Role), end: End, server: u32) {
     let options = &serving.options;
     if server == options.server {
-        return meet(serving, Source::Tunnel(number), end.into_stream(), Origin::Relay);
+        return meet(serving, StrangerOrigin::Tunnel(number), end.into_stream(), ConnectionOrigin::Relay);
     }
     if role != Role::ClientTunnel || server >= options.cluster.server_count() {
         return end.finish(Status::WrongServer);

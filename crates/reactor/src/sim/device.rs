@@ -288,7 +288,7 @@ impl Pending {
 }
 
 /// A device as a life of its node has it open.
-struct SimFile {
+struct SimDeviceFile {
     universe: Rc<Universe>,
     node: Rc<Node>,
     incarnation: u64,
@@ -296,7 +296,7 @@ struct SimFile {
     table: Weak<OperationTable>,
 }
 
-impl SimFile {
+impl SimDeviceFile {
     fn is_alive(&self) -> bool {
         self.node.incarnation.get() == self.incarnation && self.node.running.get()
     }
@@ -323,7 +323,7 @@ impl SimFile {
     }
 }
 
-impl Handover for SimFile {
+impl Handover for SimDeviceFile {
     fn prepare(&self, index: u32, piece: &Piece) -> bool {
         if !self.is_alive() {
             return false;
@@ -353,7 +353,7 @@ impl Handover for SimFile {
     }
 }
 
-impl SimFile {
+impl SimDeviceFile {
     fn next_order(&self) -> u64 {
         let devices = &self.node.devices;
         devices.handed_over.replace(devices.handed_over.get() + 1)
@@ -391,7 +391,7 @@ pub(super) fn open(
         has_write_cache: Some(true),
     };
     let (universe, node, incarnation) = (universe.clone(), node.clone(), node.incarnation.get());
-    let file = SimFile { universe, node, incarnation, medium, table: Rc::downgrade(table) };
+    let file = SimDeviceFile { universe, node, incarnation, medium, table: Rc::downgrade(table) };
     Ok(Device::new(table, DeviceQueue::new(path.into(), abilities, Box::new(file), options.depth)))
 }
 

@@ -11,7 +11,7 @@
 //! 2. Whatever makes a node runnable is its own turn, an arrival or a wake by the network (`Universe::touch`), or
 //!    somebody outside of the world, who comes in through `run_until` (`review_agenda`).
 
-use super::network::{Arrival, Connection};
+use super::network::{Arrival, SimConnection};
 use super::world::{Node, NodeId, Universe, World};
 use crate::Nanos;
 use std::cmp::Reverse;
@@ -78,7 +78,7 @@ impl CostModel {
     pub(super) fn arrival_time(
         &self,
         universe: &Universe,
-        connection: &mut Connection,
+        connection: &mut SimConnection,
         end: usize,
         arrival: &Arrival,
     ) -> Nanos {

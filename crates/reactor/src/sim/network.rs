@@ -31,7 +31,7 @@ pub(super) enum Arrival {
     Room,
 }
 
-enum Event {
+enum NetworkEvent {
     Connect { connection: u64 },
     Arrive { connection: u64, end: usize, arrival: Arrival },
     Wake(NodeId, Waker),
@@ -49,7 +49,7 @@ pub(super) enum EndState {
     Vanished,
 }
 
-pub(super) struct End {
+pub(super) struct SimEnd {
     pub(super) node: Option<NodeId>,
     pub(super) address: SocketAddr,
     pub(super) state: EndState,
@@ -65,9 +65,9 @@ pub(super) struct End {
     pub(super) wants_room: bool,
 }
 
-impl End {
-    fn new(node: Option<NodeId>, address: SocketAddr, state: EndState) -> End {
-        End {
+impl SimEnd {
+    fn new(node: Option<NodeId>, address: SocketAddr, state: EndState) -> SimEnd {
+        SimEnd {
             node,
             address,
             state,
@@ -94,8 +94,8 @@ impl End {
     }
 }
 
-pub(super) struct Connection {
-    pub(super) ends: [End; 2],
+pub(super) struct SimConnection {
+    pub(super) ends: [SimEnd; 2],
     /// The first bytes that the caller sent, for somebody who listens in.
     pub(super) overheard: Vec<u8>,
     /// What the called end lends the caller.
@@ -105,9 +105,9 @@ pub(super) struct Connection {
     is_repeated: bool,
 }
 
-impl Connection {
-    fn new(ends: [End; 2]) -> Connection {
-        Connection { ends, overheard: Vec::new(), shared: None, hazards: None, is_repeated: false }
+impl SimConnection {
+    fn new(ends: [SimEnd; 2]) -> SimConnection {
+        SimConnection { ends, overheard: Vec::new(), shared: None, hazards: None, is_repeated: false }
     }
 
     /// Notes what the caller sends.
@@ -125,7 +125,7 @@ pub(super) struct Listening {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Link {
+struct SimLink {
     latency: Option<(Nanos, Nanos)>,
     parted: bool,
 }
@@ -141,11 +141,11 @@ const FIRST_PORT: u16 = 20_000;
 
 /// The network of a world.
 pub(crate) struct Network {
-    events: BTreeMap<(Nanos, u64), Event>,
+    events: BTreeMap<(Nanos, u64), NetworkEvent>,
     sequence: u64,
-    pub(super) connections: BTreeMap<u64, Connection>,
+    pub(super) connections: BTreeMap<u64, SimConnection>,
     pub(super) listeners: BTreeMap<SocketAddr, Listening>,
-    links: BTreeMap<(NodeId, NodeId), Link>,
+    links: BTreeMap<(NodeId, NodeId), SimLink>,
     next_id: u64,
     next_port: u16,
     latency: (Nanos, Nanos),
@@ -184,18 +184,18 @@ impl Network {
         self.events.first_key_value().map(|((at, _), _)| *at)
     }
 
-    fn schedule(&mut self, at: Nanos, event: Event) {
+    fn schedule(&mut self, at: Nanos, event: NetworkEvent) {
         self.sequence += 1;
         self.events.insert((at, self.sequence), event);
     }
 
     /// Wakes somebody on a node at a world time.
     pub fn wake_at(&mut self, at: Nanos, node: NodeId, waker: Waker) {
-        self.schedule(at, Event::Wake(node, waker));
+        self.schedule(at, NetworkEvent::Wake(node, waker));
     }
 
-    fn link(&self, one: Option<NodeId>, other: Option<NodeId>) -> Link {
-        let (Some(one), Some(other)) = (one, other) else { return Link::default() };
+    fn link(&self, one: Option<NodeId>, other: Option<NodeId>) -> SimLink {
+        let (Some(one), Some(other)) = (one, other) else { return SimLink::default() };
         self.links.get(&link_key(one, other)).copied().unwrap_or_default()
     }
 
@@ -205,7 +205,7 @@ impl Network {
         if let Some(model) = &self.model {
             self.traffic += u64::from(matches!(arrival, Arrival::Bytes(_)));
             let at = model.arrival_time(universe, connection, end, &arrival);
-            self.schedule(at, Event::Arrive { connection: id, end, arrival });
+            self.schedule(at, NetworkEvent::Arrive { connection: id, end, arrival });
             return;
         }
         let ends = [connection.ends[0].node, connection.ends[1].node];
@@ -218,7 +218,7 @@ impl Network {
         let target = &mut connection.ends[end];
         let at = (universe.time.get() + least + extra).max(target.last_arrival);
         target.last_arrival = at;
-        self.schedule(at, Event::Arrive { connection: id, end, arrival });
+        self.schedule(at, NetworkEvent::Arrive { connection: id, end, arrival });
     }
 
     /// Does everything that is due.
@@ -235,14 +235,14 @@ impl Network {
         }
     }
 
-    fn handle(&mut self, universe: &Universe, event: Event) {
+    fn handle(&mut self, universe: &Universe, event: NetworkEvent) {
         match event {
-            Event::Wake(node, waker) => {
+            NetworkEvent::Wake(node, waker) => {
                 universe.touch(Some(node));
                 waker.wake();
             }
-            Event::Connect { connection } => self.connect_arrives(universe, connection),
-            Event::Arrive { connection: id, end, arrival } => {
+            NetworkEvent::Connect { connection } => self.connect_arrives(universe, connection),
+            NetworkEvent::Arrive { connection: id, end, arrival } => {
                 let Some(connection) = self.connections.get(&id) else { return };
                 let parted = self.link(connection.ends[0].node, connection.ends[1].node).parted;
                 let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -320,7 +320,7 @@ impl Network {
         let reachable = called.node.is_some_and(|node| universe.node(node).host_up.get())
             && !self.link(caller.node, called.node).parted;
         if !reachable {
-            self.schedule(universe.time.get() + CONNECT_AGAIN_NS, Event::Connect { connection: id });
+            self.schedule(universe.time.get() + CONNECT_AGAIN_NS, NetworkEvent::Connect { connection: id });
             return;
         }
         let Some(listening) = self.listeners.get_mut(&called.address) else {
@@ -328,7 +328,7 @@ impl Network {
             return;
         };
         if listening.queue.len() >= BACKLOG {
-            self.schedule(universe.time.get() + CONNECT_AGAIN_NS, Event::Connect { connection: id });
+            self.schedule(universe.time.get() + CONNECT_AGAIN_NS, NetworkEvent::Connect { connection: id });
             return;
         }
         universe.touch(Some(listening.node));
@@ -353,12 +353,15 @@ impl Network {
         let overheard = earlier.overheard.clone();
         let [caller, called] = &earlier.ends;
         let (node, address) = (caller.node, caller.address);
-        let ends =
-            [End::new(node, address, EndState::Connecting), End::new(called.node, called.address, EndState::Unborn)];
+        let ends = [
+            SimEnd::new(node, address, EndState::Connecting),
+            SimEnd::new(called.node, called.address, EndState::Unborn),
+        ];
         let again = self.new_id();
-        self.connections.insert(again, Connection { ends, overheard, shared: None, hazards: None, is_repeated: true });
+        self.connections
+            .insert(again, SimConnection { ends, overheard, shared: None, hazards: None, is_repeated: true });
         let at = universe.time.get() + universe.between(self.latency.0, self.latency.1);
-        self.schedule(at, Event::Connect { connection: again });
+        self.schedule(at, NetworkEvent::Connect { connection: again });
     }
 
     /// Starts a connection.
@@ -368,16 +371,16 @@ impl Network {
         let mut network = universe.network.borrow_mut();
         let id = network.new_id();
         let local = SocketAddr::new(node.ip, network.new_port());
-        let caller = End::new(Some(from), local, EndState::Connecting);
+        let caller = SimEnd::new(Some(from), local, EndState::Connecting);
         let readiness = caller.readiness.clone();
-        network.connections.insert(id, Connection::new([caller, End::new(called, to, EndState::Unborn)]));
+        network.connections.insert(id, SimConnection::new([caller, SimEnd::new(called, to, EndState::Unborn)]));
         if !node.frozen.get() {
             let (least, most) = network.link(Some(from), called).latency.unwrap_or(network.latency);
             let at = match &network.model {
                 Some(model) => node.moment(universe) + model.latency_ns,
                 None => universe.time.get() + universe.between(least, most),
             };
-            network.schedule(at, Event::Connect { connection: id });
+            network.schedule(at, NetworkEvent::Connect { connection: id });
         }
         drop(network);
         Ok(Stream::new(SimSocket { universe: universe.clone(), node: from, connection: id, end: 0 }, readiness))
@@ -439,11 +442,11 @@ impl Network {
         let Some(connection) = self.connections.get_mut(&id) else { return Vec::new() };
         let mut arrivals: Vec<Arrival> = connection.ends[end].held.drain(..).collect();
         connection.ends[end].last_arrival = 0;
-        let mine = |event: &Event| matches!(event, Event::Arrive { connection, end: to, .. } if (*connection, *to) == (id, end));
+        let mine = |event: &NetworkEvent| matches!(event, NetworkEvent::Arrive { connection, end: to, .. } if (*connection, *to) == (id, end));
         let keys: Vec<(Nanos, u64)> =
             self.events.iter().filter(|(_, event)| mine(event)).map(|(key, _)| *key).collect();
         for key in keys {
-            if let Some(Event::Arrive { arrival, .. }) = self.events.remove(&key) {
+            if let Some(NetworkEvent::Arrive { arrival, .. }) = self.events.remove(&key) {
                 arrivals.push(arrival);
             }
         }
@@ -479,7 +482,7 @@ impl Network {
 
     /// Ids of the connections between two nodes, or of one node with anybody.
     pub(super) fn connections_of(&self, one: NodeId, other: Option<NodeId>) -> Vec<u64> {
-        let matches = |connection: &Connection| {
+        let matches = |connection: &SimConnection| {
             let [caller, called] = [connection.ends[0].node, connection.ends[1].node];
             match other {
                 Some(other) => {
@@ -512,7 +515,7 @@ impl Network {
             connection.ends[end].state = EndState::Vanished;
             self.lose_in_flight(universe, id, 1 - end);
             let at = universe.time.get() + KEEPALIVE_NS;
-            self.schedule(at, Event::Arrive { connection: id, end: 1 - end, arrival: Arrival::Reset });
+            self.schedule(at, NetworkEvent::Arrive { connection: id, end: 1 - end, arrival: Arrival::Reset });
         } else if universe.below(2) == 0 {
             self.close(universe, id, end);
         } else {

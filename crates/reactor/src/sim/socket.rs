@@ -2,7 +2,7 @@
 //!
 //! A frozen node (it has crashed in the middle of its turn) hears nothing, and what it sends is swallowed.
 
-use super::network::{Arrival, Connection, End, EndState};
+use super::network::{Arrival, EndState, SimConnection, SimEnd};
 use super::world::{NodeId, Universe};
 use crate::hazard_pointers::HazardPointers;
 use crate::short_circuit::{SharedStore, StampedRegion, StoreMapping};
@@ -210,7 +210,7 @@ impl Drop for SimSocket {
 }
 
 /// The end asked for, then the other one.
-fn two_ends(connection: &mut Connection, end: usize) -> [&mut End; 2] {
+fn two_ends(connection: &mut SimConnection, end: usize) -> [&mut SimEnd; 2] {
     let [caller, called] = &mut connection.ends;
     if end == 0 { [caller, called] } else { [called, caller] }
 }

@@ -64,23 +64,23 @@ fn by_coordinates(nodes: Vec<NodeRow>) -> Layout {
     let placed: Vec<_> = nodes.into_iter().filter_map(|node| Some((node.name, node.x?, node.y?))).collect();
     let left_out = (all - placed.len()) as u64;
     let (x, y) = (placed.iter().map(|node| node.1), placed.iter().map(|node| node.2));
-    let (x, y) = (Axis::of(x), Axis::of(y));
+    let (x, y) = (DrawnAxis::of(x), DrawnAxis::of(y));
     let nodes = placed.into_iter().map(|(name, at_x, at_y)| (name, x.place(at_x), y.place(at_y))).collect();
     Layout { nodes, x_title: "x", y_title: "y", ends: Some([x.least, x.most, y.least, y.most]), left_out }
 }
 
 /// Coordinates from 0 on, as many as are drawn.
-struct Axis {
+struct DrawnAxis {
     least: i64,
     most: i64,
     merged: i128,
 }
 
-impl Axis {
-    fn of(values: impl Iterator<Item = i64> + Clone) -> Axis {
+impl DrawnAxis {
+    fn of(values: impl Iterator<Item = i64> + Clone) -> DrawnAxis {
         let (least, most) = (values.clone().min().unwrap_or(0), values.max().unwrap_or(0));
         let count = i128::from(most) - i128::from(least) + 1;
-        Axis { least, most, merged: (count + i128::from(PLACES_MAX) - 1) / i128::from(PLACES_MAX) }
+        DrawnAxis { least, most, merged: (count + i128::from(PLACES_MAX) - 1) / i128::from(PLACES_MAX) }
     }
 
     fn place(&self, value: i64) -> i64 {
@@ -93,8 +93,8 @@ fn by_racks(nodes: Vec<NodeRow>) -> Layout {
     for node in nodes {
         racks.entry(crate::analysis::natural(node.rack.as_deref().unwrap_or(""))).or_default().push(node.name);
     }
-    let (across, down) = (Axis::of([0, racks.len() as i64 - 1].into_iter()), racks.values().map(Vec::len).max());
-    let down = Axis::of([0, down.unwrap_or(1) as i64 - 1].into_iter());
+    let (across, down) = (DrawnAxis::of([0, racks.len() as i64 - 1].into_iter()), racks.values().map(Vec::len).max());
+    let down = DrawnAxis::of([0, down.unwrap_or(1) as i64 - 1].into_iter());
     let place = |(x, names): (usize, Vec<String>)| {
         let x = across.place(x as i64);
         names.into_iter().enumerate().map(|(y, name)| (name, x, down.place(y as i64))).collect::<Vec<_>>()
@@ -105,7 +105,7 @@ fn by_racks(nodes: Vec<NodeRow>) -> Layout {
 
 fn in_order(nodes: Vec<NodeRow>) -> Layout {
     let side = ((nodes.len() as f64).sqrt().ceil() as i64).max(1);
-    let axis = Axis::of([0, side - 1].into_iter());
+    let axis = DrawnAxis::of([0, side - 1].into_iter());
     let place = |(index, node): (usize, NodeRow)| {
         let index = index as i64;
         (node.name, axis.place(index % side), axis.place(index / side))

@@ -24,7 +24,7 @@ const AXIS_HEIGHT: f64 = 40.0;
 const LETTER_WIDTH: f64 = 7.0;
 
 /// Gathers what is drawn, a server at a time.
-pub struct Servers {
+pub struct ServersPicture {
     measure: Measure,
     congested_from: Option<f64>,
     /// Intervals that share a column.
@@ -35,10 +35,10 @@ pub struct Servers {
     known: u64,
 }
 
-impl Servers {
-    pub fn new(measure: Measure, intervals: usize, congested_from: Option<f64>) -> Servers {
+impl ServersPicture {
+    pub fn new(measure: Measure, intervals: usize, congested_from: Option<f64>) -> ServersPicture {
         let merged = intervals.div_ceil(COLUMNS_MAX).max(1);
-        Servers { measure, congested_from, merged, rows: Vec::new(), congested: 0, known: 0 }
+        ServersPicture { measure, congested_from, merged, rows: Vec::new(), congested: 0, known: 0 }
     }
 
     pub fn add(&mut self, server: &str, rows: &[Row]) {

@@ -22,11 +22,11 @@ const JOB_ID_SIZE_MAX: usize = 256;
 
 pub struct JobSection {
     target: String,
-    record: Option<Record>,
+    record: Option<OpenJob>,
 }
 
 /// A job whose lines go on.
-struct Record {
+struct OpenJob {
     id: String,
     line: u64,
     clocks: Clocks,
@@ -49,7 +49,7 @@ impl JobSection {
             if !line.whole || id.is_empty() || id.len() > JOB_ID_SIZE_MAX {
                 return sink.skipped(line.number, "its job_id can't be read");
             }
-            self.record = Some(Record {
+            self.record = Some(OpenJob {
                 id,
                 line: line.number,
                 clocks,
@@ -115,7 +115,7 @@ impl JobSection {
     }
 }
 
-impl Record {
+impl OpenJob {
     /// Takes `{ samples: 1, unit: bytes, min: 10, max: 10, sum: 10 }`. False if it is no such text, or cut.
     fn take(&mut self, key: &str, value: &str) -> bool {
         let Some(inside) = value.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else { return false };

@@ -1,6 +1,6 @@
 //! Jobs, of whatever batch system: tells how a file is written, and reads tables.
 
-use super::table::{Columns, Row, Style};
+use super::table::{Columns, Style, TableRow};
 use super::{Job, Sink, pbs, sacct_json, some_text};
 use crate::clock::Nanos;
 use crate::failure::{Failure, Outcome, io_words};
@@ -114,7 +114,7 @@ fn is_cut(text: &str) -> bool {
 }
 
 /// None for a step of a job.
-fn job_of(style: Style, row: &Row<'_>, zone: &TimeZone) -> Result<Option<Job>, String> {
+fn job_of(style: Style, row: &TableRow<'_>, zone: &TimeZone) -> Result<Option<Job>, String> {
     let (id, raw, nodes, name) = match style {
         Style::Bars => ("jobid", "jobidraw", "nodelist", "jobname"),
         Style::Csv => ("id", "raw_id", "nodes", "name"),

@@ -38,14 +38,14 @@ struct Printed {
 }
 
 /// The counters of a port, line by line.
-struct Open {
+struct OpenPort {
     line: u64,
     printed: Printed,
     counters: Counters,
 }
 
 #[derive(PartialEq, Eq)]
-enum Section {
+enum NetworkSection {
     Outside,
     Lnet,
     Interfaces,
@@ -57,8 +57,8 @@ enum Section {
 pub struct NetworkText {
     server: String,
     time: Option<Nanos>,
-    section: Section,
-    open: BTreeMap<(Network, String), Open>,
+    section: NetworkSection,
+    open: BTreeMap<(Network, String), OpenPort>,
     /// Whether the line before was of no use, so that one event tells of many.
     lost: bool,
 }
@@ -66,7 +66,7 @@ pub struct NetworkText {
 impl HostText for NetworkText {
     fn new(server: &str) -> NetworkText {
         let (server, open) = (server.to_owned(), BTreeMap::new());
-        NetworkText { server, time: None, section: Section::Outside, open, lost: false }
+        NetworkText { server, time: None, section: NetworkSection::Outside, open, lost: false }
     }
 
     fn begins(line: &str) -> bool {
@@ -84,32 +84,32 @@ impl HostText for NetworkText {
         if !line.whole {
             return sink.skipped(line.number, &format!("\"{}\" is cut", words::name(text)));
         }
-        if let Section::File(path) = &self.section {
+        if let NetworkSection::File(path) = &self.section {
             let counter = format!("{path}:{text}");
-            self.section = Section::Outside;
+            self.section = NetworkSection::Outside;
             return self.infiniband(&counter, line.number, printed, sink);
         }
         if let Some(path) = text.strip_prefix("==> ").and_then(|rest| rest.strip_suffix(" <==")) {
-            self.section = Section::File(path.to_owned());
+            self.section = NetworkSection::File(path.to_owned());
             return Ok(());
         }
         if let Some(time) = time_of(text) {
             self.flush(sink)?;
-            (self.time, self.section) = (Some(time), Section::Outside);
+            (self.time, self.section) = (Some(time), NetworkSection::Outside);
             return Ok(());
         }
         match text {
             "statistics:" => {
-                self.section = Section::Lnet;
+                self.section = NetworkSection::Lnet;
                 self.flush_one(&(Network::Lnet, "lnet".to_owned()), sink)
             }
             _ if text.starts_with("Inter-|") || text.starts_with("face |") => {
-                self.section = Section::Interfaces;
+                self.section = NetworkSection::Interfaces;
                 Ok(())
             }
             _ if text.contains("/infiniband/") => self.infiniband(text, line.number, printed, sink),
-            _ if self.section == Section::Lnet => self.lnet(text, line.number, printed, sink),
-            _ if self.section == Section::Interfaces => self.interface(text, line.number, printed, sink),
+            _ if self.section == NetworkSection::Lnet => self.lnet(text, line.number, printed, sink),
+            _ if self.section == NetworkSection::Interfaces => self.interface(text, line.number, printed, sink),
             _ => {
                 self.lost = true;
                 let why = "it is no counter of InfiniBand, LNet or an interface";
@@ -169,7 +169,7 @@ impl NetworkText {
             Some((name.trim(), numbers.filter(|numbers| numbers.len() >= INTERFACE_NUMBERS)?))
         });
         let Some((name, numbers)) = interface else {
-            self.section = Section::Outside;
+            self.section = NetworkSection::Outside;
             return sink.skipped(line, &format!("\"{}\" is no interface of /proc/net/dev", words::name(text)));
         };
         if is_another_ones(name) {
@@ -203,7 +203,7 @@ impl NetworkText {
         if self.open.len() >= PORTS_MAX && !self.open.contains_key(&port) {
             return sink.skipped(line, "there are too many ports at one server");
         }
-        let open = self.open.entry(port).or_insert_with(|| Open { line, printed, counters: Counters::default() });
+        let open = self.open.entry(port).or_insert_with(|| OpenPort { line, printed, counters: Counters::default() });
         open.counters[counter as usize] = Some(value);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Nodes: where they stand and which servers do their I/O, from a CSV table; or Slurm's switches, which tell racks.
 
-use super::table::{Columns, Row, Style};
+use super::table::{Columns, Style, TableRow};
 use super::{Node, Sink, some_text};
 use crate::failure::{Failure, Outcome};
 use crate::lines::{Lines, Next};
@@ -71,7 +71,7 @@ fn of_switch(switch: &Switch<'_>, switches: &mut u64) -> Result<Vec<Node>, Strin
     Ok(names.into_iter().map(|name| Node { name, rack: rack.clone(), ..Node::default() }).collect())
 }
 
-fn of_row(row: &Row<'_>) -> Result<Vec<Node>, String> {
+fn of_row(row: &TableRow<'_>) -> Result<Vec<Node>, String> {
     let names = host_list::names(row.get("node")).map_err(|why| format!("its nodes can't be read: {why}"))?;
     if names.is_empty() {
         return Err("names no node".into());

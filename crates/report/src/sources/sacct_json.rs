@@ -17,7 +17,7 @@ use std::io::Read;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Record {
+struct SacctRecord {
     job_id: Value,
     array: Array,
     name: Value,
@@ -71,7 +71,7 @@ struct Reader<'a, S> {
 
 impl<S: Sink> Reader<'_, S> {
     /// False when the sink has failed.
-    fn take(&mut self, record: Record) -> bool {
+    fn take(&mut self, record: SacctRecord) -> bool {
         self.count += 1;
         let outcome = match job_of(&record) {
             Ok(job) => self.sink.job(job),
@@ -132,7 +132,7 @@ impl<'de, S: Sink> Visitor<'de> for Jobs<'_, '_, S> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        while let Some(record) = list.next_element::<Record>()? {
+        while let Some(record) = list.next_element::<SacctRecord>()? {
             if !self.0.borrow_mut().take(record) {
                 return Err(serde::de::Error::custom("stopped"));
             }
@@ -160,7 +160,7 @@ fn text(value: &Value) -> Option<String> {
     }
 }
 
-fn job_of(record: &Record) -> Result<Job, String> {
+fn job_of(record: &SacctRecord) -> Result<Job, String> {
     let id = number(&record.job_id).filter(|id| *id > 0).ok_or("it has no job_id")?.to_string();
     let array = number(&record.array.job_id).filter(|job| *job > 0);
     let shown = match (array, number(&record.array.task_id)) {

@@ -13,11 +13,11 @@ use crate::words;
 /// The text of one parameter, which may be there several times.
 pub struct StatsSection {
     subject: Subject,
-    reading: Option<Open>,
+    reading: Option<OpenReading>,
 }
 
 /// A reading whose lines go on.
-struct Open {
+struct OpenReading {
     line: u64,
     collected: Option<Nanos>,
     snapshot: Nanos,
@@ -29,7 +29,7 @@ struct Open {
     hurt: bool,
 }
 
-impl Open {
+impl OpenReading {
     fn set(&mut self, counter: Counter, value: Option<i64>) {
         self.counters[counter as usize] = value;
         self.seen[counter as usize] = true;
@@ -74,7 +74,7 @@ impl StatsSection {
                 self.end(server, true, sink)?;
                 match whole_time(rest, line.whole) {
                     Some(snapshot) => {
-                        self.reading = Some(Open {
+                        self.reading = Some(OpenReading {
                             line: line.number,
                             collected,
                             snapshot,

@@ -59,21 +59,21 @@ impl Columns {
         }
     }
 
-    pub fn row(&self, line: &str) -> Result<Row<'_>, String> {
+    pub fn row(&self, line: &str) -> Result<TableRow<'_>, String> {
         let cells = self.style.cells(line)?;
         if cells.len() < self.count {
             return Err(format!("has {} of {} columns", cells.len(), self.count));
         }
-        Ok(Row { columns: self, cells })
+        Ok(TableRow { columns: self, cells })
     }
 }
 
-pub struct Row<'a> {
+pub struct TableRow<'a> {
     columns: &'a Columns,
     cells: Vec<String>,
 }
 
-impl Row<'_> {
+impl TableRow<'_> {
     /// A cell; empty where there is no such column.
     pub fn get(&self, column: &str) -> &str {
         self.columns.places.get(column).and_then(|place| self.cells.get(*place)).map_or("", |cell| cell.trim())

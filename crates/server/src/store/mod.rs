@@ -27,7 +27,7 @@ mod superblock;
 mod write;
 
 #[cfg(test)]
-mod testing;
+pub mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What one operation did with one chunk; positions are within the chunk, in bytes.
 #[derive(Clone, Debug)]
-enum Part<'a> {
+enum ChunkPart<'a> {
     Write {
         from: u64,
         to: u64,
@@ -45,7 +45,7 @@ enum Part<'a> {
 
 struct ChunkHistory<'a> {
     index: u64,
-    parts: Vec<(&'a Event<'a>, Part<'a>)>,
+    parts: Vec<(&'a Event<'a>, ChunkPart<'a>)>,
 }
 
 /// Who wrote each segment of the chunk: a tag, or 0 for nobody.
@@ -65,7 +65,7 @@ struct Chunk<'a> {
 /// An operation on a chunk.
 struct Placed<'a> {
     event: &'a Event<'a>,
-    part: Part<'a>,
+    part: ChunkPart<'a>,
     /// The segments that it touches.
     touched: std::ops::Range<usize>,
     /// Of a read, per touched segment: the tags that its bytes may have come from.
@@ -84,7 +84,7 @@ fn may_have_ended_at(file: &FileHistory, offset: u64, look: &Event) -> bool {
 fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
     let chunk_size = u64::from(file.chunk_size);
     let mut chunks: BTreeMap<u64, ChunkHistory<'a>> = BTreeMap::new();
-    let mut add = |index: u64, event: &'a Event<'a>, part: Part<'a>| {
+    let mut add = |index: u64, event: &'a Event<'a>, part: ChunkPart<'a>| {
         let chunk = chunks.entry(index).or_insert_with(|| ChunkHistory { index, parts: Vec::new() });
         chunk.parts.push((event, part));
     };
@@ -92,7 +92,7 @@ fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
         match &event.what {
             What::Write { offset, size, tag } => {
                 for (index, from, to) in pieces(chunk_size, *offset, *size) {
-                    add(index, event, Part::Write { from, to, tag: *tag });
+                    add(index, event, ChunkPart::Write { from, to, tag: *tag });
                 }
             }
             What::Copy { offset, size, tag, origins, edges, steps } => {
@@ -100,7 +100,7 @@ fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
                     let is_short = |end: &u64| event.end == NEVER && from < *end && *end < to;
                     for to in source_ends(origins, edges).into_iter().filter(is_short).chain([to]) {
                         for (index, from, to) in pieces(chunk_size, from, to - from) {
-                            add(index, event, Part::Copy { from, to, tag: *tag, origins, edges });
+                            add(index, event, ChunkPart::Copy { from, to, tag: *tag, origins, edges });
                         }
                     }
                 }
@@ -109,7 +109,7 @@ fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
                 let mut rest: &[u8] = bytes;
                 for (index, from, to) in pieces(chunk_size, *offset, bytes.len() as u64) {
                     let (piece, tail) = rest.split_at((to - from) as usize);
-                    add(index, event, Part::Read { from, bytes: piece });
+                    add(index, event, ChunkPart::Read { from, bytes: piece });
                     rest = tail;
                 }
             }
@@ -124,10 +124,12 @@ fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
                 (from < to).then_some((from, to))
             };
             let part = match event.what {
-                What::Truncate { size } => within(size, u64::MAX).map(|(from, _)| Part::Cut { from }),
-                What::Zero { offset, size } => within(offset, offset + size).map(|(from, to)| Part::Zero { from, to }),
+                What::Truncate { size } => within(size, u64::MAX).map(|(from, _)| ChunkPart::Cut { from }),
+                What::Zero { offset, size } => {
+                    within(offset, offset + size).map(|(from, to)| ChunkPart::Zero { from, to })
+                }
                 What::HoleSeen { from, to: u64::MAX } if may_have_ended_at(file, from, event) => None,
-                What::HoleSeen { from, to } => within(from, to).map(|(from, to)| Part::Hole { from, to }),
+                What::HoleSeen { from, to } => within(from, to).map(|(from, to)| ChunkPart::Hole { from, to }),
                 _ => None,
             };
             chunk.parts.extend(part.map(|part| (event, part)));
@@ -167,7 +169,7 @@ impl<'a> Chunk<'a> {
     fn new(history: ChunkHistory<'a>, chunk_size: u64) -> Result<Chunk<'a>, Finding> {
         let bounds = history.bounds(chunk_size);
         let position = |at: u64| bounds.partition_point(|bound| *bound < at);
-        let place = |(event, part): (&'a Event<'a>, Part<'a>)| {
+        let place = |(event, part): (&'a Event<'a>, ChunkPart<'a>)| {
             let (from, to) = part.range(chunk_size);
             Placed { event, part, touched: position(from)..position(to), sources: Vec::new(), rivals: Vec::new() }
         };
@@ -228,7 +230,7 @@ impl<'a> Chunk<'a> {
     }
 
     fn sources_of(&self, operation: usize, chunk_size: u64) -> Result<Vec<Vec<Tag>>, Finding> {
-        let Placed { event, part: Part::Read { from, bytes }, touched, .. } = &self.operations[operation] else {
+        let Placed { event, part: ChunkPart::Read { from, bytes }, touched, .. } = &self.operations[operation] else {
             return Ok(Vec::new());
         };
         let mut sources = Vec::new();
@@ -242,8 +244,8 @@ impl<'a> Chunk<'a> {
             }
             for writer in self.operations.iter().filter(|writer| writer.touched.contains(&segment)) {
                 let explains = match &writer.part {
-                    Part::Write { tag, .. } => pattern::matches(*tag, place, piece).then_some(*tag),
-                    Part::Copy { tag, origins, .. } => is_copied(origins, place, piece).then_some(*tag),
+                    ChunkPart::Write { tag, .. } => pattern::matches(*tag, place, piece).then_some(*tag),
+                    ChunkPart::Copy { tag, origins, .. } => is_copied(origins, place, piece).then_some(*tag),
                     _ => None,
                 };
                 tags.extend(explains);
@@ -267,7 +269,7 @@ impl<'a> Chunk<'a> {
         }
         let step = 16.min(piece.len());
         for Placed { event: writer, part, .. } in &self.operations {
-            if let Part::Write { tag, .. } = part {
+            if let ChunkPart::Write { tag, .. } = part {
                 let some = (0..=piece.len() - step)
                     .step_by(step)
                     .find(|at| pattern::matches(*tag, place + *at as u64, &piece[*at..at + step]));
@@ -281,13 +283,15 @@ impl<'a> Chunk<'a> {
     }
 }
 
-impl Part<'_> {
+impl ChunkPart<'_> {
     fn range(&self, chunk_size: u64) -> (u64, u64) {
         match self {
-            Part::Write { from, to, .. } => (*from, *to),
-            Part::Copy { from, to, .. } | Part::Zero { from, to } | Part::Hole { from, to } => (*from, *to),
-            Part::Cut { from } => (*from, chunk_size),
-            Part::Read { from, bytes } => (*from, from + bytes.len() as u64),
+            ChunkPart::Write { from, to, .. } => (*from, *to),
+            ChunkPart::Copy { from, to, .. } | ChunkPart::Zero { from, to } | ChunkPart::Hole { from, to } => {
+                (*from, *to)
+            }
+            ChunkPart::Cut { from } => (*from, chunk_size),
+            ChunkPart::Read { from, bytes } => (*from, from + bytes.len() as u64),
         }
     }
 }
@@ -299,7 +303,7 @@ impl ChunkHistory<'_> {
             let (from, to) = part.range(chunk_size);
             bounds.insert(from);
             bounds.insert(to);
-            if let Part::Copy { origins, edges, .. } = part {
+            if let ChunkPart::Copy { origins, edges, .. } = part {
                 let ends =
                     |origin: &Origin| [origin.offset, origin.offset + origin.size].map(|end| (end, origin.shift));
                 let writes = origins.iter().flat_map(ends).filter_map(|(end, shift)| end.checked_add_signed(-shift));
@@ -316,16 +320,16 @@ impl Placed<'_> {
     /// What it leaves in its segments; nothing when it looks.
     fn written(&self) -> Option<Tag> {
         match &self.part {
-            Part::Write { tag, .. } | Part::Copy { tag, .. } => Some(*tag),
-            Part::Cut { .. } | Part::Zero { .. } => Some(0),
-            Part::Hole { .. } | Part::Read { .. } => None,
+            ChunkPart::Write { tag, .. } | ChunkPart::Copy { tag, .. } => Some(*tag),
+            ChunkPart::Cut { .. } | ChunkPart::Zero { .. } => Some(0),
+            ChunkPart::Hole { .. } | ChunkPart::Read { .. } => None,
         }
     }
 
     /// Whether a look may have seen this in a segment that it touches.
     fn may_see(&self, segment: usize, tag: Tag) -> bool {
         match self.part {
-            Part::Read { .. } => self.sources[segment - self.touched.start].contains(&tag),
+            ChunkPart::Read { .. } => self.sources[segment - self.touched.start].contains(&tag),
             _ => tag == 0,
         }
     }
@@ -333,7 +337,7 @@ impl Placed<'_> {
     /// The operation and the place, where it is not known how far a copy went.
     fn unsure_copy(&self) -> Option<(usize, u64)> {
         match self.part {
-            Part::Copy { from, .. } if self.event.end == NEVER => Some((self.event.number, from)),
+            ChunkPart::Copy { from, .. } if self.event.end == NEVER => Some((self.event.number, from)),
             _ => None,
         }
     }
@@ -446,7 +450,7 @@ impl Chunk<'_> {
         let mut words = String::new();
         for operation in operations {
             let Placed { part, touched, sources, .. } = &self.operations[*operation];
-            if let Part::Read { .. } = part {
+            if let ChunkPart::Read { .. } = part {
                 let mut tags: Vec<String> = Vec::new();
                 for (segment, sources) in touched.clone().zip(sources) {
                     tags.push(format!("{}..{} {sources:?}", self.bounds[segment], self.bounds[segment + 1]));

@@ -30,7 +30,7 @@ struct Cause {
 
 /// What is known of a name that a directory may have been at.
 #[derive(Default)]
-struct Life {
+struct NameLife {
     /// When it was surely there as a directory.
     seen: Vec<(Moment, Moment)>,
     /// What made it or brought it there, or may have.
@@ -44,7 +44,7 @@ struct Life {
 #[derive(Default)]
 struct Directories<'a> {
     causes: BTreeMap<&'a Path, Vec<Cause>>,
-    lives: BTreeMap<Path, Life>,
+    lives: BTreeMap<Path, NameLife>,
     /// Old and new paths of renames, with their starts: what lies under one that may have moved a directory is not
     /// checked from then on.
     moved: Vec<(&'a Path, Moment)>,
@@ -235,7 +235,7 @@ fn time_is_right(causes: &[Cause], seen: &Operation, mtime: i64) -> bool {
     })
 }
 
-impl Life {
+impl NameLife {
     fn note_directory(&mut self, span: (Moment, Moment), lost: bool) {
         if !lost {
             self.seen.push(span);

@@ -15,12 +15,12 @@ pub fn value(tag: pattern::Tag, size: u64) -> Vec<u8> {
     bytes
 }
 
-struct Register<'a> {
+struct AttributeRegister<'a> {
     name: &'a str,
     operations: Vec<(usize, &'a Operation)>,
 }
 
-impl Object for Register<'_> {
+impl Object for AttributeRegister<'_> {
     /// The number of the operation that set it.
     type State = Option<usize>;
 
@@ -55,7 +55,7 @@ impl Object for Register<'_> {
     }
 }
 
-impl Register<'_> {
+impl AttributeRegister<'_> {
     fn is_true(&self, action: &Action, state: Option<usize>, bytes: &[u8]) -> bool {
         if let Action::ListExtended { .. } = action {
             let listed = bytes.split(|byte| *byte == 0).any(|name| name == self.name.as_bytes());
@@ -91,7 +91,7 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
     for ((file, name), operations) in registers {
         let spans: Vec<Span> =
             operations.iter().map(|(_, operation)| Span { start: operation.start, end: operation.end }).collect();
-        let register = Register { name, operations };
+        let register = AttributeRegister { name, operations };
         let home = losses.cluster.home_of(file);
         let setbacks = home.map_or_else(Vec::new, |home| losses.setbacks(home, Some(file)));
         match losses::check(&register, &spans, &setbacks) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of one name over time.
 #[derive(Default)]
-struct Life {
+struct EntryLife {
     /// Moments between which it was surely there at some time (start and end of what saw or made it).
     seen: Vec<(Moment, Moment)>,
     /// Starts and ends of what made it or may have.
@@ -16,7 +16,7 @@ struct Life {
     maybe_removed: Vec<(Moment, Moment)>,
 }
 
-type Lives = BTreeMap<Option<Path>, BTreeMap<String, Life>>;
+type Lives = BTreeMap<Option<Path>, BTreeMap<String, EntryLife>>;
 
 fn lives(operations: &[Operation]) -> Lives {
     let mut lives = Lives::new();
@@ -53,7 +53,7 @@ fn note_move(operation: &Operation, lives: &mut Lives) {
     let Some((from, to)) = operation.pair().filter(|_| operation.may_have_happened()) else { return };
     let span = (operation.start, operation.end);
     let exchange = matches!(operation.action, Action::Rename { exchange: true, .. });
-    let mut life = |path: &Path, note: &dyn Fn(&mut Life)| {
+    let mut life = |path: &Path, note: &dyn Fn(&mut EntryLife)| {
         note(lives.entry(path.parent()).or_default().entry(path.name().to_owned()).or_default());
     };
     life(to, &|life| {
@@ -108,7 +108,7 @@ fn directory_stayed(lives: &Lives, directory: &Path, listing: &Operation) -> boo
 
 /// What is known of the names at a path.
 struct Known<'a> {
-    names: &'a BTreeMap<String, Life>,
+    names: &'a BTreeMap<String, EntryLife>,
     lives: &'a Lives,
     /// Starts and ends of renames of directories after which another one may be there.
     swaps: Vec<(Moment, Moment)>,
@@ -154,7 +154,7 @@ fn check_one(listing: &Operation, entries: &[Listed], known: &Known<'_>, whole: 
     wrong
 }
 
-impl Life {
+impl EntryLife {
     /// It was seen before the listing began, and no removal can have come since.
     fn must_be_there(&self, listing: &Operation, swaps: &[(Moment, Moment)]) -> bool {
         self.seen.iter().any(|(start, end)| {

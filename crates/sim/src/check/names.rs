@@ -19,14 +19,14 @@ use wire::{Cluster, FileId, Status};
 /// An operation finds the inode of its path and does something with it. Between the two steps the name may be renamed,
 /// as on any system, so that they are placed one by one where the attributes matter; elsewhere they are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum OperationPart {
     Whole,
     Find,
     Use,
 }
 
 struct Names<'a> {
-    operations: Vec<(usize, &'a Operation, Part)>,
+    operations: Vec<(usize, &'a Operation, OperationPart)>,
     /// Those of the losses come after all operations.
     steps: Vec<LossStep>,
     cluster: &'a Cluster,
@@ -56,7 +56,11 @@ fn tops(operation: &Operation) -> Vec<&str> {
 }
 
 impl<'a> Names<'a> {
-    fn new(operations: Vec<(usize, &'a Operation, Part)>, steps: Vec<LossStep>, cluster: &'a Cluster) -> Names<'a> {
+    fn new(
+        operations: Vec<(usize, &'a Operation, OperationPart)>,
+        steps: Vec<LossStep>,
+        cluster: &'a Cluster,
+    ) -> Names<'a> {
         let mut mentions: BTreeMap<FileId, Vec<usize>> = BTreeMap::new();
         for (position, (_, operation, _)) in operations.iter().enumerate() {
             if let Some(id) = operation.outcome.id() {
@@ -80,12 +84,12 @@ impl<'a> Names<'a> {
     }
 
     /// The state after a part of an operation. `None` when what was told is not true.
-    fn after(&self, state: &Tree, (number, operation, part): (usize, &Operation, Part)) -> Option<Tree> {
+    fn after(&self, state: &Tree, (number, operation, part): (usize, &Operation, OperationPart)) -> Option<Tree> {
         if finds_nothing(operation) {
             return state.entries.is_empty().then(|| state.clone());
         }
         let mut after = state.clone();
-        if part == Part::Use {
+        if part == OperationPart::Use {
             let key = after.found.remove(&number)?;
             if !after.make_use(key, operation) {
                 return None;
@@ -108,7 +112,7 @@ impl<'a> Names<'a> {
                 return Some(state.clone());
             }
             (Outcome::Failed(_), Ok(_)) | (_, Err(_)) => return None,
-            (_, Ok(Some(key))) if part == Part::Find => drop(after.found.insert(number, key)),
+            (_, Ok(Some(key))) if part == OperationPart::Find => drop(after.found.insert(number, key)),
             (Outcome::Unknown(_), Ok(_)) | (_, Ok(None)) => {}
             (outcome, Ok(Some(key))) => {
                 if !after.agree(key, outcome) {
@@ -144,7 +148,7 @@ impl Object for Names<'_> {
     }
 
     fn second_step(&self, operation: usize) -> Option<usize> {
-        (self.operations.get(operation)?.2 == Part::Find).then_some(operation + 1)
+        (self.operations.get(operation)?.2 == OperationPart::Find).then_some(operation + 1)
     }
 
     fn hopeless_look(&self, state: &Tree, _placed: Option<usize>, done: &Done, _horizon: Horizon) -> Option<usize> {
@@ -214,9 +218,9 @@ fn ties(operations: &[Operation]) -> BTreeMap<&str, &str> {
 }
 
 /// The parts of an operation that are placed one by one.
-fn parts(operation: &Operation) -> &'static [Part] {
+fn parts(operation: &Operation) -> &'static [OperationPart] {
     match operation.action {
-        _ if matches!(operation.outcome, Outcome::Failed(_)) => &[Part::Whole],
+        _ if matches!(operation.outcome, Outcome::Failed(_)) => &[OperationPart::Whole],
         // A look of unknown outcome tells nothing.
         Action::Stat { .. }
         | Action::ReadLink { .. }
@@ -228,14 +232,16 @@ fn parts(operation: &Operation) -> &'static [Part] {
         {
             &[]
         }
-        Action::Stat { .. } | Action::ChangeMode { .. } => &[Part::Find, Part::Use],
-        _ => &[Part::Whole],
+        Action::Stat { .. } | Action::ChangeMode { .. } => &[OperationPart::Find, OperationPart::Use],
+        _ => &[OperationPart::Whole],
     }
 }
 
 /// The parts of operations with their numbers. Changes of modes that may have happened and that nobody saw are left
 /// out: they explain nothing.
-fn in_parts<'a>(operations: impl Iterator<Item = (usize, &'a Operation)> + Clone) -> Vec<(usize, &'a Operation, Part)> {
+fn in_parts<'a>(
+    operations: impl Iterator<Item = (usize, &'a Operation)> + Clone,
+) -> Vec<(usize, &'a Operation, OperationPart)> {
     let mode = |(_, operation): (usize, &Operation)| match &operation.outcome {
         Outcome::Seen(seen) | Outcome::SeenInPart(seen) => Some(seen.mode),
         _ => None,

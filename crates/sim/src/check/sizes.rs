@@ -28,43 +28,43 @@ struct Growth {
 
 /// What an observation says of the size.
 #[derive(Clone, Copy, Debug)]
-enum Claim {
+enum SizeClaim {
     Exactly(u64),
     AtLeast(u64),
     AtMost(u64),
 }
 
-impl Claim {
+impl SizeClaim {
     /// Whether some size `from..=to` is allowed.
     fn meets(self, from: u64, to: u64) -> bool {
         from <= to
             && match self {
-                Claim::Exactly(exact) => (from..=to).contains(&exact),
-                Claim::AtLeast(least) => to >= least,
-                Claim::AtMost(most) => from <= most,
+                SizeClaim::Exactly(exact) => (from..=to).contains(&exact),
+                SizeClaim::AtLeast(least) => to >= least,
+                SizeClaim::AtMost(most) => from <= most,
             }
     }
 
     fn allows(self, size: u64) -> bool {
         match self {
-            Claim::Exactly(exact) => size == exact,
-            Claim::AtLeast(least) => size >= least,
-            Claim::AtMost(most) => size <= most,
+            SizeClaim::Exactly(exact) => size == exact,
+            SizeClaim::AtLeast(least) => size >= least,
+            SizeClaim::AtMost(most) => size <= most,
         }
     }
 }
 
-fn claim(what: &What) -> Option<Claim> {
+fn claim(what: &What) -> Option<SizeClaim> {
     match what {
-        What::SizeSeen { size } => Some(Claim::Exactly(*size)),
-        What::SizeAtLeast { size } => Some(Claim::AtLeast(*size)),
-        What::SizeAtMost { size } => Some(Claim::AtMost(*size)),
+        What::SizeSeen { size } => Some(SizeClaim::Exactly(*size)),
+        What::SizeAtLeast { size } => Some(SizeClaim::AtLeast(*size)),
+        What::SizeAtMost { size } => Some(SizeClaim::AtMost(*size)),
         What::Read { offset, size, bytes } => {
             let end = offset + bytes.len() as u64;
             Some(match bytes.len() as u64 {
-                got if got == *size => Claim::AtLeast(end),
-                0 => Claim::AtMost(*offset),
-                _ => Claim::Exactly(end),
+                got if got == *size => SizeClaim::AtLeast(end),
+                0 => SizeClaim::AtMost(*offset),
+                _ => SizeClaim::Exactly(end),
             })
         }
         _ => None,
@@ -115,7 +115,7 @@ pub fn check(file: &FileHistory) -> Vec<Finding> {
 }
 
 /// Whether the claim is right if `base` was the last truncate before it.
-fn right_since(base: &Base, bases: &[Base], growths: &[Growth], seen: &Event, claim: Claim) -> bool {
+fn right_since(base: &Base, bases: &[Base], growths: &[Growth], seen: &Event, claim: SizeClaim) -> bool {
     let overtaken = bases.iter().any(|other| other.start > base.end && other.end < seen.start);
     if base.start > seen.end || overtaken {
         return false;
@@ -127,7 +127,7 @@ fn right_since(base: &Base, bases: &[Base], growths: &[Growth], seen: &Event, cl
 }
 
 /// A file that is only appended to: every append adds its bytes exactly once, those of unknown outcome at most once.
-fn right_among_appends(file: &FileHistory, seen: &Event, claim: Claim) -> bool {
+fn right_among_appends(file: &FileHistory, seen: &Event, claim: SizeClaim) -> bool {
     let mut least = 0;
     let mut most = 0;
     for event in &file.events {
@@ -141,9 +141,9 @@ fn right_among_appends(file: &FileHistory, seen: &Event, claim: Claim) -> bool {
         }
     }
     match claim {
-        Claim::Exactly(size) => (least..=most).contains(&size),
-        Claim::AtLeast(size) => size <= most,
-        Claim::AtMost(size) => least <= size,
+        SizeClaim::Exactly(size) => (least..=most).contains(&size),
+        SizeClaim::AtLeast(size) => size <= most,
+        SizeClaim::AtMost(size) => least <= size,
     }
 }
 

@@ -202,20 +202,8 @@ impl RangeTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::testing::Random;
     use wire::messages::OwnerKind;
-
-    /// Numbers from a fixed seed (splitmix64, Steele et al., OOPSLA 2014).
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (z ^ (z >> 31)) % bound
-        }
-    }
 
     const BYTES: usize = 24;
     const OWNERS: u64 = 4;

@@ -186,9 +186,9 @@ fn reads_while_a_server_is_down() {
 }
 
 /// A chunk whose looks are only judged where they have their places.
-struct Blind<'a>(&'a Chunk<'a>);
+struct BlindChunk<'a>(&'a Chunk<'a>);
 
-impl Object for Blind<'_> {
+impl Object for BlindChunk<'_> {
     type State = Segments;
 
     fn initial(&self) -> Segments {
@@ -270,7 +270,7 @@ fn looks_ahead_without_a_difference() {
         let lost = losses::setback(random.below(1_200), random.below(1_200));
         for (index, setbacks) in [&[][..], &[lost][..]].into_iter().enumerate() {
             let told = losses::check(&chunk, &spans, setbacks);
-            let blind = losses::check(&Blind(&chunk), &spans, setbacks);
+            let blind = losses::check(&BlindChunk(&chunk), &spans, setbacks);
             assert_eq!(
                 told == Verdict::Linearizable,
                 blind == Verdict::Linearizable,

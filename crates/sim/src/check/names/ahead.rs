@@ -3,14 +3,14 @@
 //! notice only where the look has its place, and try all orders of what lies between. Likewise a look that found no
 //! names at all, where there are more of a name than operations are left that could remove one.
 
-use super::{Part, Tree, finds_nothing};
+use super::{OperationPart, Tree, finds_nothing};
 use crate::history::{Action, Moment, Operation, Outcome, Path};
 use crate::linearize::Done;
 use std::collections::BTreeMap;
 use wire::{FileId, Kind};
 
 /// What a look was told about an inode.
-struct Claim<'a> {
+struct InodeClaim<'a> {
     /// Where the inode was found; until `found` has its place.
     path: &'a Path,
     found: usize,
@@ -42,7 +42,7 @@ struct Move<'a> {
 /// See the module.
 #[derive(Default)]
 pub(super) struct Ahead<'a> {
-    claims: BTreeMap<FileId, Vec<Claim<'a>>>,
+    claims: BTreeMap<FileId, Vec<InodeClaim<'a>>>,
     mode_changes: Vec<ModeChange<'a>>,
     moves: Vec<Move<'a>>,
     /// What may take a name out of its directory, by the name's last part.
@@ -52,10 +52,10 @@ pub(super) struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    pub(super) fn new(operations: &[(usize, &'a Operation, Part)]) -> Ahead<'a> {
+    pub(super) fn new(operations: &[(usize, &'a Operation, OperationPart)]) -> Ahead<'a> {
         let mut ahead = Ahead::default();
         for (position, (number, operation, part)) in operations.iter().enumerate() {
-            if *part != Part::Use && !matches!(operation.outcome, Outcome::Failed(_)) {
+            if *part != OperationPart::Use && !matches!(operation.outcome, Outcome::Failed(_)) {
                 ahead.note(position, *number, operation);
             }
         }
@@ -67,11 +67,11 @@ impl<'a> Ahead<'a> {
         match (&operation.action, &operation.outcome) {
             (Action::Stat { path }, Outcome::Seen(seen) | Outcome::SeenInPart(seen)) => {
                 let mode = (seen.kind != Kind::Symlink).then_some(seen.mode);
-                let claim = Claim { path, found: position, mode, told: position + 1, number, end };
+                let claim = InodeClaim { path, found: position, mode, told: position + 1, number, end };
                 self.claims.entry(seen.id).or_default().push(claim);
             }
             (Action::Open { path, .. }, Outcome::Opened(id)) => {
-                let claim = Claim { path, found: position, mode: None, told: position, number, end };
+                let claim = InodeClaim { path, found: position, mode: None, told: position, number, end };
                 self.claims.entry(*id).or_default().push(claim);
             }
             (Action::ChangeMode { path, mode }, _) => {
@@ -128,14 +128,14 @@ impl<'a> Ahead<'a> {
         None
     }
 
-    fn may_be_found(&self, state: &Tree, key: usize, claim: &Claim, done: &Done) -> bool {
+    fn may_be_found(&self, state: &Tree, key: usize, claim: &InodeClaim, done: &Done) -> bool {
         match done.contains(claim.found) {
             true => state.found.get(&claim.number) == Some(&key),
             false => self.may_lead_to(state, claim.path, key, claim.end, done),
         }
     }
 
-    fn may_be_told(&self, state: &Tree, key: usize, mode: u32, claim: &Claim, done: &Done) -> bool {
+    fn may_be_told(&self, state: &Tree, key: usize, mode: u32, claim: &InodeClaim, done: &Done) -> bool {
         let Some(wanted) = claim.mode.filter(|wanted| *wanted != mode) else { return true };
         let mut left = self
             .mode_changes
@@ -164,9 +164,9 @@ mod tests {
     use crate::random::Random;
 
     /// Names whose looks are only judged where they have their places.
-    struct Blind<'a>(&'a Names<'a>);
+    struct BlindNames<'a>(&'a Names<'a>);
 
-    impl Object for Blind<'_> {
+    impl Object for BlindNames<'_> {
         type State = Tree;
 
         fn initial(&self) -> Tree {
@@ -292,11 +292,13 @@ mod tests {
         for round in 0..6_000 {
             let history = random_history(&mut random);
             let names = Names::new(super::super::in_parts(history.iter().enumerate()), Vec::new(), &cluster);
-            let span =
-                |(_, operation, _): &(usize, &Operation, Part)| Span { start: operation.start, end: operation.end };
+            let span = |(_, operation, _): &(usize, &Operation, OperationPart)| Span {
+                start: operation.start,
+                end: operation.end,
+            };
             let spans: Vec<Span> = names.operations.iter().map(span).collect();
             let told = linearize::check(&names, &spans);
-            let blind = linearize::check(&Blind(&names), &spans);
+            let blind = linearize::check(&BlindNames(&names), &spans);
             let fits = |verdict: &Verdict| *verdict == Verdict::Linearizable;
             assert_eq!(fits(&told), fits(&blind), "round {round}: {told:?}, {blind:?}, {history:?}");
             *(if fits(&told) { &mut right } else { &mut wrong }) += 1;
