@@ -1,6 +1,7 @@
 //! What the loop asks of the world below it: clocks, randomness, sockets, storage, and waiting for any of them.
 
 use crate::Nanos;
+use crate::backing::Backing;
 use crate::device::{BufferPool, Device, DeviceOptions};
 use crate::region::Storage;
 use crate::stream::{Listener, Stream};
@@ -68,6 +69,10 @@ pub trait Driver {
     /// As [`crate::Reactor::buffer_pool`].
     fn buffer_pool(&self, size: usize, count: u32) -> io::Result<BufferPool> {
         BufferPool::new(size, count, |_, _| None)
+    }
+    /// Who carries out calls on the tree at a path; see [`crate::Reactor::backing_tree`].
+    fn backing(&self, _root: &Path) -> io::Result<Box<dyn Backing>> {
+        Err(io::ErrorKind::Unsupported.into())
     }
     /// As [`crate::Reactor::note_entries`].
     fn note_entries(&self, _count: u64) {}

@@ -4,6 +4,7 @@
 //! [`EventBuffer::wait`] without the lock.
 
 use crate::Nanos;
+use crate::backing::{self, Backing};
 use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
 use crate::device::aio::{Aio, AioFile};
 use crate::device::open::{self, OpenedFile};
@@ -383,6 +384,10 @@ impl Driver for EpollDriver {
         let abilities = facts.abilities("aio", direct, false);
         let file = Box::new(AioFile { aio, descriptor });
         Ok(Device::new(&self.core.operations, DeviceQueue::new(path.into(), abilities, file, options.depth)))
+    }
+
+    fn backing(&self, root: &Path) -> io::Result<Box<dyn Backing>> {
+        backing::over_threads(root)
     }
 
     fn poll(&self) -> bool {

@@ -5,6 +5,7 @@
 //! processes) or the simulator. Everything above the driver is the same code for all three.
 
 mod attribute_cache;
+pub mod backing;
 pub mod barrier;
 mod busy_poll;
 pub mod call_clock;

@@ -10,6 +10,7 @@
 //!    completion, also when nobody waits for it any more; the driver's end waits for all of them.
 
 use crate::Nanos;
+use crate::backing::{self, Backing};
 use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
 use crate::device::open::{self, OpenedFile};
 use crate::device::queue::{DeviceQueue, Handover, Piece, is_batch_due};
@@ -323,6 +324,10 @@ impl Driver for UringDriver {
             let slot = core.slots.borrow_mut().add_pool(&core.ring.borrow().submitter(), base, size).ok()?;
             Some(Box::new(RingPool { core: Rc::downgrade(core), slot }))
         })
+    }
+
+    fn backing(&self, root: &Path) -> io::Result<Box<dyn Backing>> {
+        backing::over_threads(root)
     }
 
     fn poll(&self) -> bool {

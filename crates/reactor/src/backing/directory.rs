@@ -1,0 +1,274 @@
+//! What is done in a directory of a backing tree. Names are one component each; links are not followed.
+
+use super::calls::{CallHeld, CallRequest, HandleGuard};
+use super::name::{EntryName, RelativePath, TreePath, XattrKey, joined};
+use super::operation::*;
+use super::{BackingError, BackingFile, BackingTree, expect_outcome, refusal};
+use std::ffi::CString;
+use std::rc::Rc;
+
+/// An open directory. Clones are the same one. It is the directory that was opened, wherever it is moved to.
+#[derive(Clone)]
+pub struct BackingDirectory {
+    tree: BackingTree,
+    handle: Rc<HandleGuard>,
+}
+
+/// A directory whose names are being listed. Dropping it closes it.
+pub struct BackingListing {
+    tree: BackingTree,
+    handle: Rc<HandleGuard>,
+}
+
+impl BackingListing {
+    /// The next names from a position on; the default one is the beginning. What is made, removed or renamed meanwhile
+    /// may be told or not; everything else is told once. Errors: whatever the file system says.
+    pub async fn list(&self, from: ListPosition) -> Result<ListPiece, BackingError> {
+        let operation = BackingOperation::List { listing: self.handle.id, from };
+        let outcome = self.tree.ask(&self.handle, self.handle.path.clone(), operation).await?;
+        Ok(expect_outcome!(outcome, Piece))
+    }
+}
+
+/// What changes a name says so to the handles.
+fn changed(path: &TreePath) -> [Option<TreePath>; 2] {
+    [Some(path.clone()), None]
+}
+
+impl BackingDirectory {
+    pub(super) fn new(tree: BackingTree, handle: Rc<HandleGuard>) -> BackingDirectory {
+        BackingDirectory { tree, handle }
+    }
+
+    /// Where it was when it was opened, from the root.
+    pub fn path(&self) -> &[u8] {
+        &self.handle.path
+    }
+
+    fn path_of(&self, name: &[u8]) -> TreePath {
+        joined(&self.handle.path, name)
+    }
+
+    fn name(&self, word: &'static str, name: &[u8]) -> Result<EntryName, BackingError> {
+        EntryName::new(name).map_err(refusal(word, &self.handle.path, name))
+    }
+
+    fn key(&self, word: &'static str, name: &[u8], key: &[u8]) -> Result<XattrKey, BackingError> {
+        XattrKey::new(key).map_err(refusal(word, &self.handle.path, name))
+    }
+
+    /// A call about one name, which changes nothing that handles are known by.
+    async fn ask(&self, name: &[u8], operation: BackingOperation) -> Result<BackingOutcome, BackingError> {
+        self.tree.ask(&self.handle, self.path_of(name), operation).await
+    }
+
+    /// A call by which a name may stand for something else.
+    async fn change(&self, name: &[u8], operation: BackingOperation) -> Result<(), BackingError> {
+        let path = self.path_of(name);
+        let held = CallHeld { handles: [Some(self.handle.clone()), None], memory: None };
+        let request = CallRequest { operation, changes: changed(&path), path, held };
+        self.tree.core().call(request).await.result.map(drop)
+    }
+
+    async fn open(&self, path: &[u8], open_as: OpenAs) -> Result<Rc<HandleGuard>, BackingError> {
+        let relative = RelativePath::new(path).map_err(refusal("open", &self.handle.path, path))?;
+        let parent = self.handle.id;
+        let operation = |handle| BackingOperation::Open { handle, parent, path: relative, open_as };
+        self.tree.core().open(self.path_of(path), open_as, Some(self.handle.clone()), operation).await
+    }
+
+    /// Opens a directory below, by one name or several. One that was opened in the last second may be given once more.
+    /// Errors: `EINVAL` for a path that is absolute, has `..`, `.`, nothing or a NUL in it; `ELOOP` or `ENOTDIR` where
+    /// a link is on the way; `ENOENT`, `ENOTDIR`, `EACCES`, `ESTALE`.
+    pub async fn open_directory(&self, path: impl AsRef<[u8]>) -> Result<BackingDirectory, BackingError> {
+        let handle = self.open(path.as_ref(), OpenAs::Directory).await?;
+        Ok(BackingDirectory { tree: self.tree.clone(), handle })
+    }
+
+    /// Opens a regular file below, to read. Errors: as of a directory, and `EISDIR`; `EINVAL` for what is neither.
+    pub async fn open_file(&self, path: impl AsRef<[u8]>) -> Result<BackingFile, BackingError> {
+        let handle = self.open(path.as_ref(), OpenAs::Read).await?;
+        Ok(BackingFile::new(self.tree.clone(), handle))
+    }
+
+    /// Opens a regular file below, to read and write. Errors: as for reading, `EROFS`, `ETXTBSY`.
+    pub async fn open_to_write(&self, path: impl AsRef<[u8]>) -> Result<BackingFile, BackingError> {
+        let handle = self.open(path.as_ref(), OpenAs::Write).await?;
+        Ok(BackingFile::new(self.tree.clone(), handle))
+    }
+
+    /// Makes a regular file and opens it to read and write. The process's umask counts for its mode. Errors: `EEXIST`,
+    /// `ENOSPC`, `EDQUOT`, `EROFS`.
+    pub async fn make_file(&self, name: impl AsRef<[u8]>, mode: u32) -> Result<BackingFile, BackingError> {
+        self.name("open", name.as_ref())?;
+        let handle = self.open(name.as_ref(), OpenAs::Create(mode & 0o7777)).await?;
+        Ok(BackingFile::new(self.tree.clone(), handle))
+    }
+
+    /// Opens this directory for its names. Errors: `EACCES`, `ESTALE`.
+    pub async fn open_listing(&self) -> Result<BackingListing, BackingError> {
+        let directory = self.handle.id;
+        let operation = |handle| BackingOperation::OpenListing { handle, directory };
+        let core = self.tree.core();
+        let handle = core.open(self.handle.path.clone(), OpenAs::Listing, Some(self.handle.clone()), operation).await?;
+        Ok(BackingListing { tree: self.tree.clone(), handle })
+    }
+
+    /// Attributes of this directory.
+    pub async fn look_open(&self) -> Result<BackingAttributes, BackingError> {
+        let operation = BackingOperation::LookOpen { handle: self.handle.id };
+        let outcome = self.tree.ask(&self.handle, self.handle.path.clone(), operation).await?;
+        Ok(*expect_outcome!(outcome, Attributes))
+    }
+
+    /// What a name stands for. Errors: `ENOENT` where there is none, `ESTALE` where this directory was removed.
+    pub async fn look(&self, name: impl AsRef<[u8]>) -> Result<BackingAttributes, BackingError> {
+        let (bytes, directory) = (name.as_ref(), self.handle.id);
+        let name = self.name("look", bytes)?;
+        let outcome = self.ask(bytes, BackingOperation::Look { directory, name }).await?;
+        Ok(*expect_outcome!(outcome, Attributes))
+    }
+
+    /// Makes a directory. The process's umask counts for its mode. Errors: `EEXIST`, `ENOSPC`, `EDQUOT`, `EROFS`.
+    pub async fn make_directory(&self, name: impl AsRef<[u8]>, mode: u32) -> Result<(), BackingError> {
+        let (bytes, directory) = (name.as_ref(), self.handle.id);
+        let (name, mode) = (self.name("make", bytes)?, mode & 0o7777);
+        self.change(bytes, BackingOperation::MakeDirectory { directory, name, mode }).await
+    }
+
+    /// Makes a symbolic link; nobody here follows it. Errors: as for a directory, and `EINVAL` or `ENAMETOOLONG` for a
+    /// target that is empty, has a NUL or more than 4,095 bytes.
+    pub async fn make_symlink(&self, name: impl AsRef<[u8]>, target: impl AsRef<[u8]>) -> Result<(), BackingError> {
+        let (bytes, directory, target) = (name.as_ref(), self.handle.id, target.as_ref());
+        let name = self.name("make", bytes)?;
+        let fault = match target.len() {
+            0 => Some(libc::EINVAL),
+            size if size > super::PATH_SIZE_MAX => Some(libc::ENAMETOOLONG),
+            _ => None,
+        };
+        let refused = refusal("make", &self.handle.path, bytes);
+        let target = match (fault, CString::new(target)) {
+            (None, Ok(target)) => target,
+            (fault, _) => return Err(refused(fault.unwrap_or(libc::EINVAL))),
+        };
+        self.change(bytes, BackingOperation::MakeSymlink { directory, name, target }).await
+    }
+
+    /// A call about two names.
+    async fn change_two(
+        &self,
+        (name, other, other_name): (&[u8], &BackingDirectory, &[u8]),
+        operation: BackingOperation,
+    ) -> Result<(), BackingError> {
+        let (path, other_path) = (self.path_of(name), other.path_of(other_name));
+        let held = CallHeld { handles: [Some(self.handle.clone()), Some(other.handle.clone())], memory: None };
+        let changes = [Some(path.clone()), Some(other_path)];
+        self.tree.core().call(CallRequest { operation, path, held, changes }).await.result.map(drop)
+    }
+
+    /// Gives a file one name more, here or in another directory. Errors: `EEXIST`, `ENOENT`, `EXDEV`, `EPERM` for a
+    /// directory, `EMLINK`, `EROFS`.
+    pub async fn link(
+        &self,
+        name: impl AsRef<[u8]>,
+        to: &BackingDirectory,
+        new_name: impl AsRef<[u8]>,
+    ) -> Result<(), BackingError> {
+        let (name, new_name) = (name.as_ref(), new_name.as_ref());
+        let from = (self.handle.id, self.name("link", name)?);
+        let target = (to.handle.id, to.name("link", new_name)?);
+        self.change_two((name, to, new_name), BackingOperation::Link { from, to: target }).await
+    }
+
+    /// Renames, here or to another directory. Errors: as of rename(2); `EINVAL` where the file system does not know the
+    /// mode; `ESTALE` where one of the directories was removed.
+    pub async fn rename(
+        &self,
+        name: impl AsRef<[u8]>,
+        to: &BackingDirectory,
+        new_name: impl AsRef<[u8]>,
+        mode: RenameMode,
+    ) -> Result<(), BackingError> {
+        let (name, new_name) = (name.as_ref(), new_name.as_ref());
+        let from = (self.handle.id, self.name("rename", name)?);
+        let target = (to.handle.id, to.name("rename", new_name)?);
+        self.change_two((name, to, new_name), BackingOperation::Rename { from, to: target, mode }).await
+    }
+
+    /// Removes a name that stands for no directory. Errors: `ENOENT`, `EISDIR`, `EROFS`.
+    pub async fn remove(&self, name: impl AsRef<[u8]>) -> Result<(), BackingError> {
+        self.remove_kind(name.as_ref(), false).await
+    }
+
+    /// Removes an empty directory. Errors: `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, `EROFS`.
+    pub async fn remove_directory(&self, name: impl AsRef<[u8]>) -> Result<(), BackingError> {
+        self.remove_kind(name.as_ref(), true).await
+    }
+
+    async fn remove_kind(&self, bytes: &[u8], is_directory: bool) -> Result<(), BackingError> {
+        let (directory, name) = (self.handle.id, self.name("remove", bytes)?);
+        self.change(bytes, BackingOperation::Remove { directory, name, is_directory }).await
+    }
+
+    /// Sets attributes of what a name stands for; after an error some may be set. Errors: `ENOENT`, `EPERM`, `EROFS`,
+    /// `EOPNOTSUPP` for the mode of a symbolic link.
+    pub async fn set_attributes(&self, name: impl AsRef<[u8]>, change: AttributeChange) -> Result<(), BackingError> {
+        let (bytes, directory) = (name.as_ref(), self.handle.id);
+        let name = self.name("set attributes", bytes)?;
+        self.ask(bytes, BackingOperation::SetAttributes { directory, name, change }).await.map(drop)
+    }
+
+    /// The keys of the extended attributes of what a name stands for. Errors: `ENOENT`, `EOPNOTSUPP`.
+    pub async fn xattrs(&self, name: impl AsRef<[u8]>) -> Result<Vec<Box<[u8]>>, BackingError> {
+        let (bytes, directory) = (name.as_ref(), self.handle.id);
+        let name = self.name("get xattr", bytes)?;
+        Ok(expect_outcome!(self.ask(bytes, BackingOperation::ListXattrs { directory, name }).await?, Keys))
+    }
+
+    /// The value of an extended attribute, 64 KiB at most. Errors: `ENODATA`, `ENOENT`, `EOPNOTSUPP`.
+    pub async fn xattr(&self, name: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<Vec<u8>, BackingError> {
+        let (bytes, directory) = (name.as_ref(), self.handle.id);
+        let (name, key) = (self.name("get xattr", bytes)?, self.key("get xattr", bytes, key.as_ref())?);
+        Ok(expect_outcome!(self.ask(bytes, BackingOperation::GetXattr { directory, name, key }).await?, Value))
+    }
+
+    /// Sets an extended attribute. Errors: `ENOENT`, `EOPNOTSUPP`, `ENOSPC`, `E2BIG`, `EROFS`.
+    pub async fn set_xattr(
+        &self,
+        name: impl AsRef<[u8]>,
+        key: impl AsRef<[u8]>,
+        value: Vec<u8>,
+    ) -> Result<(), BackingError> {
+        let (bytes, directory) = (name.as_ref(), self.handle.id);
+        let (name, key) = (self.name("set xattr", bytes)?, self.key("set xattr", bytes, key.as_ref())?);
+        self.ask(bytes, BackingOperation::SetXattr { directory, name, key, value }).await.map(drop)
+    }
+
+    /// Removes an extended attribute. Errors: `ENODATA`, `ENOENT`, `EOPNOTSUPP`, `EROFS`.
+    pub async fn remove_xattr(&self, name: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Result<(), BackingError> {
+        let (bytes, directory) = (name.as_ref(), self.handle.id);
+        let (name, key) = (self.name("set xattr", bytes)?, self.key("set xattr", bytes, key.as_ref())?);
+        self.ask(bytes, BackingOperation::RemoveXattr { directory, name, key }).await.map(drop)
+    }
+
+    /// Makes names of this directory durable: what was made, renamed and removed in it before.
+    pub async fn sync(&self) -> Result<(), BackingError> {
+        let operation = BackingOperation::Sync { handle: self.handle.id };
+        self.tree.ask(&self.handle, self.handle.path.clone(), operation).await.map(drop)
+    }
+
+    /// How much the file system has.
+    pub async fn space(&self) -> Result<FreeSpace, BackingError> {
+        let operation = BackingOperation::Space { handle: self.handle.id };
+        let outcome = self.tree.ask(&self.handle, self.handle.path.clone(), operation).await?;
+        Ok(expect_outcome!(outcome, Space))
+    }
+
+    /// Bytes that files made here are best read and written by: the size of a stripe where the directory has a layout
+    /// of Lustre, else what the file system says.
+    pub async fn preferred_size(&self) -> Result<u64, BackingError> {
+        let operation = BackingOperation::PreferredSize { handle: self.handle.id };
+        let outcome = self.tree.ask(&self.handle, self.handle.path.clone(), operation).await?;
+        Ok(expect_outcome!(outcome, Size))
+    }
+}
