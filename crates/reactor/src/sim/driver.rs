@@ -1,10 +1,12 @@
 //! The driver of one simulated node.
 
+use super::backing::SimBacking;
 use super::device;
 use super::disk::SimStorage;
 use super::network::Network;
 use super::world::{Node, NodeId, Universe};
 use crate::Nanos;
+use crate::backing::Backing;
 use crate::device::{Device, DeviceOptions};
 use crate::driver::{Driver, SIMULATED_NAME};
 use crate::operations::OperationTable;
@@ -78,9 +80,14 @@ impl Driver for SimDriver {
         device::open(&self.universe, &self.node, &self.operations, path, options)
     }
 
-    /// The world wakes tasks itself, between turns; operations on devices complete here.
+    fn backing(&self, root: &Path) -> io::Result<Box<dyn Backing>> {
+        Ok(Box::new(SimBacking::new(&self.universe, &self.node, root)))
+    }
+
+    /// The world wakes tasks itself, between turns; operations on devices and calls on the site complete here.
     fn poll(&self) -> bool {
-        self.node.devices.complete_due(&self.universe)
+        let ended = self.node.site_calls.complete_due(&self.universe);
+        self.node.devices.complete_due(&self.universe) | ended
     }
 
     fn submit(&self) {}

@@ -6,6 +6,7 @@
 //! 2. Virtual time never goes back.
 //! 3. A node that was frozen in the middle of a turn (`crash_after_writes`) is taken down when that turn ends.
 
+use super::backing::{Site, SiteCalls};
 use super::device::Devices;
 use super::disk::Disk;
 use super::driver::SimDriver;
@@ -76,6 +77,7 @@ pub(crate) struct Node {
     pub(super) card_free: [Cell<Nanos>; 2],
     pub disk: RefCell<Disk>,
     pub devices: Devices,
+    pub site_calls: SiteCalls,
 }
 
 impl Node {
@@ -119,6 +121,8 @@ pub(crate) struct Universe {
     /// What owners of attribute caches do wrong.
     pub cache_fault: Cell<CacheFault>,
     pub writes_on: Cell<bool>,
+    /// The site's file system, which all nodes share.
+    pub site: RefCell<Site>,
 }
 
 impl Universe {
@@ -141,6 +145,11 @@ impl Universe {
 
     pub fn node(&self, node: NodeId) -> Rc<Node> {
         self.nodes.borrow()[node.0].clone()
+    }
+
+    /// The site's clock: nanoseconds since the epoch.
+    pub fn site_clock(&self) -> i64 {
+        WALL_CLOCK_START + self.time.get() as i64
     }
 
     pub fn wall_clock(&self, node: &Node) -> i64 {
@@ -176,6 +185,7 @@ impl World {
                 leftover_fault: Cell::new(LeftoverFault::None),
                 cache_fault: Cell::default(),
                 writes_on: Cell::new(false),
+                site: RefCell::default(),
             }),
             reactors: RefCell::default(),
         }
@@ -276,6 +286,7 @@ impl World {
             card_free: Default::default(),
             disk: RefCell::default(),
             devices: Devices::default(),
+            site_calls: SiteCalls::default(),
         }));
         drop(nodes);
         let reactor = self.boot(id);
@@ -337,7 +348,8 @@ impl World {
             true => self.now(),
             false => {
                 let timer = reactor.next_deadline().map(|deadline| node.world_time(deadline));
-                timer.into_iter().chain(node.devices.next_completion()).min()?
+                let ends = [node.devices.next_completion(), node.site_calls.next_completion()];
+                timer.into_iter().chain(ends.into_iter().flatten()).min()?
             }
         };
         Some(at.max(node.not_before.get()))
@@ -422,6 +434,7 @@ impl World {
                 node.host_up.set(false);
                 node.disk.borrow_mut().crash(universe, kind);
                 node.devices.crash(universe, kind);
+                node.site_calls.crash(universe, id, kind);
             }
             return;
         };
@@ -438,6 +451,7 @@ impl World {
         node.writes_left.set(None);
         node.disk.borrow_mut().crash(universe, kind);
         node.devices.crash(universe, kind);
+        node.site_calls.crash(universe, id, kind);
         node.frozen.set(false);
     }
 
@@ -504,6 +518,7 @@ impl Drop for World {
         for node in self.universe.nodes.borrow().iter() {
             node.disk.replace(Disk::default());
             node.devices.clear();
+            node.site_calls.clear();
         }
     }
 }
