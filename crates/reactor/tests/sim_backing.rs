@@ -1,9 +1,9 @@
 //! The simulated site: errors, hangs, delays, power loss and outsiders are what the seed and the test say.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use reactor::Class;
 use reactor::backing::{BackingDirectory, BackingError, BackingTree, CALLS_MAX, RenameMode, SeekKind};
 use reactor::sim::{BACKING_ROOT, BackingFaults, CrashKind, NodeId, World};
+use reactor::{Class, OpenMode, Span};
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -312,6 +312,33 @@ fn identities_have_limits() {
         assert_eq!(reads, (Some(b"two".to_vec()), true));
     };
     assert!(world.run(node, case, SECOND).is_some());
+}
+
+/// Goal: whoever changes bytes of a store while they are being written behind is noticed.
+#[test]
+fn early_changes_are_noticed() {
+    let run = |changes: bool| {
+        let (world, nodes) = world(7, 1);
+        let (tree, reactor) = (tree(&world, nodes[0]), world.reactor(nodes[0]));
+        let region = reactor.storage(Path::new("store")).unwrap().open("region", 8192, OpenMode::CreateNew).unwrap();
+        region.allocate(0, 8192).unwrap();
+        let span = Span { region: region.clone(), offset: 0, size: 4096 };
+        reactor.spawn(Class::Data, async move {
+            let file = tree.root().await.unwrap().make_file("file", 0o600).await.unwrap();
+            file.write(0, span).await.0.unwrap();
+        });
+        world.run_until(|| world.backing_calls("open") == 2, SECOND);
+        world.run_for(20_000);
+        if changes {
+            region.write(17, b"x");
+        }
+        world.run_for(SECOND);
+        assert_eq!(world.outsider().read("file").unwrap().len(), 4096);
+    };
+    run(false);
+    let noticed = std::panic::catch_unwind(|| run(true)).unwrap_err();
+    let words = noticed.downcast_ref::<&str>().copied().unwrap_or_default();
+    assert!(words.contains("memory belongs to its write"), "{words}");
 }
 
 /// Goal: the same seed gives the same run; nodes share one tree. Method: two nodes at work, with faults and a crash.
