@@ -45,11 +45,13 @@ impl Raised {
         if self.failed.is_empty() {
             return Ok(());
         }
-        let path = self.directory.path.display();
+        let (path, reasons) = (self.directory.path.display(), self.failed.join("\n  "));
+        if self.failed.len() == self.cluster.servers.len() {
+            return Err(Failure::failed(format!("no server is up:\n  {reasons}\n(run directory {path})")));
+        }
         Err(Failure::failed(format!(
-            "not all servers are up:\n  {}\nthe others are, with what does not need these; 'tabane status --lost' lists what can't be \
-             had, and docs/troubleshooting.md says what to do about a damaged store (run directory {path})",
-            self.failed.join("\n  ")
+            "not all servers are up:\n  {reasons}\nthe others are, with what does not need these; 'tabane status --lost' lists what \
+             can't be had, and docs/troubleshooting.md says what to do about a damaged store (run directory {path})"
         )))
     }
 }

@@ -179,7 +179,10 @@ fn lead(options: &Options) -> Result<Counts, String> {
             return Ok(counts);
         }
         if let Event::Interrupted(signal) = signals.next().map_err(|error| format!("signals: {error}"))? {
-            return Err(format!("interrupted by signal {signal}"));
+            return Err(format!(
+                "interrupted by signal {signal} after {} seeds, {} failed",
+                counts.done, counts.failed
+            ));
         }
         let mut position = 0;
         while position < workers.len() {

@@ -19,6 +19,9 @@ pub enum Placement {
     Ring,
 }
 
+/// The map of a cluster whose slots have never moved, the only one that there is.
+const MAP_VERSION_FIRST: u64 = 1;
+
 impl Placement {
     pub fn name(self) -> &'static str {
         match self {
@@ -112,7 +115,7 @@ impl Cluster {
         Cluster {
             id,
             key,
-            map_version: 1,
+            map_version: MAP_VERSION_FIRST,
             slot_count,
             placement,
             chunk_size,
@@ -236,6 +239,12 @@ impl ClusterFields {
         if self.hash != Some(HASH_VERSION) {
             return Err(format!("uses another version of the hashes than this program ({HASH_VERSION})"));
         }
+        let map_version = self.map_version.ok_or_else(|| missing("map"))?;
+        if map_version != MAP_VERSION_FIRST {
+            return Err(format!(
+                "map = {map_version} is of a later version of Tabane, which can move slots; this one knows map {MAP_VERSION_FIRST} alone"
+            ));
+        }
         let slot_count = self.slot_count.ok_or_else(|| missing("slots"))?;
         if slot_count != slot_count_for(server_count) {
             return Err(format!("slots = {slot_count} does not fit {server_count} servers"));
@@ -248,7 +257,7 @@ impl ClusterFields {
         Ok(Cluster {
             id: self.id.ok_or_else(|| missing("id"))?,
             key: self.key.ok_or_else(|| missing("key"))?,
-            map_version: self.map_version.ok_or_else(|| missing("map"))?,
+            map_version,
             slot_count,
             placement,
             chunk_size,
@@ -325,6 +334,17 @@ mod tests {
             let cut: Vec<&str> = text.lines().filter(|line| *line != skipped).collect();
             let is_needed = !skipped.starts_with("protect");
             assert_eq!(Cluster::parse(&cut.join("\n")).is_err(), is_needed, "{skipped}");
+        }
+    }
+
+    /// Goal: what a later version may write into the file is refused with words, not taken for what this one knows.
+    #[test]
+    fn later_versions_are_refused() {
+        let text = cluster(2, Placement::Modular).to_text();
+        for (line, word) in [("map = 1", "map = 2"), (&*format!("hash = {HASH_VERSION}"), "hash = 99")] {
+            assert!(text.contains(line));
+            let error = Cluster::parse(&text.replace(line, word)).expect_err(word);
+            assert!(error.contains("version"), "{error}");
         }
     }
 

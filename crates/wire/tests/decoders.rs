@@ -339,6 +339,13 @@ fn corpus_is_replayed() {
     assert!(count >= seeds().len(), "the corpus in {} is incomplete", folder.display());
 }
 
+/// Goal: the book names the version that the code speaks.
+#[test]
+fn book_names_the_version() {
+    let book = include_str!("../../../docs/protocol.md");
+    assert!(book.contains(&format!("\nVersion {}. ", wire::PROTOCOL_VERSION)));
+}
+
 /// Writes the seeds into the corpus: `cargo test -p wire --test decoders -- --ignored write_corpus`.
 #[test]
 #[ignore = "writes files into the repository; run by hand after a new message"]

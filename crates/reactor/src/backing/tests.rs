@@ -33,15 +33,15 @@ mod memory {
     use std::task::{Context, Poll, Waker};
 
     #[derive(Default)]
-    struct Script {
+    struct SiteScript {
         begun: RefCell<Vec<(CallId, &'static str)>>,
         ended: RefCell<VecDeque<(CallId, Result<BackingOutcome, i32>)>>,
         waker: RefCell<Option<Waker>>,
     }
 
-    struct Scripted(Rc<Script>);
+    struct ScriptedSite(Rc<SiteScript>);
 
-    impl Backing for Scripted {
+    impl Backing for ScriptedSite {
         fn name(&self) -> &'static str {
             "script"
         }
@@ -68,7 +68,7 @@ mod memory {
         }
     }
 
-    impl Script {
+    impl SiteScript {
         fn end(&self, index: usize, result: Result<BackingOutcome, i32>) {
             let (call, _) = self.begun.borrow()[index];
             self.ended.borrow_mut().push_back((call, result));
@@ -82,8 +82,8 @@ mod memory {
         let reactor = Reactor::open(DriverKind::Epoll).unwrap();
         let region = reactor.storage(&directory.path).unwrap().open("r", 1 << 16, OpenMode::CreateNew).unwrap();
         region.allocate(0, 1 << 16).unwrap();
-        let script = Rc::new(Script::default());
-        let tree = reactor.backing_tree_over(Box::new(Scripted(script.clone())));
+        let script = Rc::new(SiteScript::default());
+        let tree = reactor.backing_tree_over(Box::new(ScriptedSite(script.clone())));
         let file = reactor.block_on(async { tree.root().await.unwrap().open_file("file").await.unwrap() });
         let span = || Span { region: region.clone(), offset: 0, size: 4096 };
         let read = |file: &crate::backing::BackingFile| {

@@ -169,7 +169,7 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let mut free = self.pool.free.borrow_mut();
-        debug_assert!(!free.contains(&self.index), "a buffer is given back once");
+        assert!(!free.contains(&self.index), "a buffer is given back once");
         free.push(self.index);
         drop(free);
         self.pool.wake_next();

@@ -163,7 +163,7 @@ fn read_identity(region: &dyn Region, identity: StoreIdentity) -> Result<StoreOp
     let mut next = || reader.u32().unwrap_or_default();
     let (magic_low, magic_high, format, placement) = (next(), next(), next(), next());
     if u64::from(magic_high) << 32 | u64::from(magic_low) != MAGIC {
-        return incompatible("there is no store here, or its creation was interrupted; create it".into());
+        return incompatible("its file `super` does not begin as one of a store: it is damaged, or the creation of the store was interrupted".into());
     }
     if format != FORMAT_VERSION {
         return incompatible(format!("its format is version {format}; this program reads version {FORMAT_VERSION}"));
