@@ -243,7 +243,7 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
 
 /// Errors: `Damaged` when the head has a place or a number that no journal comes to in its life. All arithmetic on
 /// positions and on numbers of records rests on that.
-fn check_head(head: &Head) -> Result<(), StoreError> {
+pub fn check_head(head: &Head) -> Result<(), StoreError> {
     let highest = head.start.at.max(head.start.lsn).max(head.durable).max(head.sequence);
     if highest > POSITION_MAX || !head.start.at.is_multiple_of(journal::ALIGNMENT) {
         return Err(StoreError::Damaged(format!(

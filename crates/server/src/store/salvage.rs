@@ -15,6 +15,7 @@
 use super::checkpoint::{self, BLOCK_HEADER_SIZE, segment_name};
 use super::entries;
 use super::journal::{self, Journal, MAGIC_FILLER, MAGIC_RECORD, Position, RECORD_HEADER_SIZE};
+use super::recovery::check_head;
 use super::superblock::{self, HEAD_OFFSET, HEAD_SIZE, Head};
 use super::{KIND_FOREIGN_FIRST, Lsn, StoreError};
 use reactor::{OpenMode, Region, Storage};
@@ -89,21 +90,31 @@ fn open(storage: &dyn Storage, name: &str) -> Result<Rc<dyn Region>, StoreError>
 }
 
 fn look(storage: &dyn Storage, is_sound: IsSound<'_>) -> Result<Findings, StoreError> {
-    let (superblock, journal) = (open(storage, "super")?, open(storage, "journal")?);
+    let (superblock, journal, data) = (open(storage, "super")?, open(storage, "journal")?, open(storage, "data")?);
     if superblock.size() < superblock::SUPER_SIZE {
         return Err(StoreError::Incompatible("the file `super` is too short".into()));
     }
     let mut search = Search { findings: Findings::default(), is_sound };
-    let Some((head, journal_size)) = search.superblock(superblock.as_ref()) else { return Ok(search.findings) };
-    if journal.size() != journal_size {
-        search.unreadable(format!("`journal` has {} bytes, and `super` says {journal_size}", journal.size()));
+    let Some((head, sizes)) = search.superblock(superblock.as_ref()) else { return Ok(search.findings) };
+    if (data.size(), journal.size()) != sizes {
+        let (data, journal) = (data.size(), journal.size());
+        search.unreadable(format!(
+            "`data` and `journal` have {data} and {journal} bytes, and `super` says {} and {}",
+            sizes.0, sizes.1
+        ));
+        return Ok(search.findings);
+    }
+    if let Err(StoreError::Damaged(words)) = check_head(&head) {
+        search.unreadable(words);
         return Ok(search.findings);
     }
     search.checkpoint(storage, &head);
     let power_cycle =
         || storage.power_cycle().map_err(|error| StoreError::Medium("tell whether power was lost", error));
-    // What was not synced counts no more once power was lost, whole or not.
-    let end = if storage.is_volatile() || power_cycle()? == head.power_cycle { Lsn::MAX } else { head.durable };
+    // What was not synced counts no more once power was lost, whole or not. A store of a volatile medium names no power
+    // cycle, and all of it counts wherever a copy of it lies.
+    let all_counts = storage.is_volatile() || head.power_cycle == 0 || power_cycle()? == head.power_cycle;
+    let end = if all_counts { Lsn::MAX } else { head.durable };
     search.journal(journal, head.start, end);
     Ok(search.findings)
 }
@@ -131,10 +142,9 @@ impl Search<'_> {
         }
     }
 
-    /// The head that counts, and the size that the journal has to have.
-    fn superblock(&mut self, region: &dyn Region) -> Option<(Head, u64)> {
-        let identity = word_of(read(region, 0, superblock::IDENTITY_SIZE), superblock::IDENTITY_SIZE as usize - 4);
-        let Some(identity) = identity.filter(|word| superblock::is_identity(&word.bytes)) else {
+    /// The head that counts, and the sizes that `data` and the journal have to have.
+    fn superblock(&mut self, region: &dyn Region) -> Option<(Head, (u64, u64))> {
+        let Some(identity) = identity_of(region) else {
             self.unreadable("the identity in `super`".to_owned());
             return None;
         };
@@ -159,7 +169,7 @@ impl Search<'_> {
         if newest.is_none() {
             self.unreadable("both heads of checkpoints in `super`".to_owned());
         }
-        newest.map(|(_, head)| (head, superblock::journal_size(&identity.bytes)))
+        newest.map(|(_, head)| (head, superblock::sizes(&identity.bytes)))
     }
 
     fn checkpoint(&mut self, storage: &dyn Storage, head: &Head) {
@@ -227,6 +237,13 @@ impl Search<'_> {
     ) -> Option<(Word, Position)> {
         let header_size = RECORD_HEADER_SIZE as u64;
         let header = (room >= header_size).then(|| read(region, offset, header_size))?;
+        // Where more than one bit of what is known beforehand is otherwise, as at the journal's end, there is no need to
+        // try sizes, which may be large.
+        let found = journal::header_of(&header)?;
+        let number_bits = (found.lsn ^ tail.lsn).count_ones() + (found.previous ^ tail.previous).count_ones();
+        if [MAGIC_RECORD, MAGIC_FILLER].iter().all(|magic| (found.magic ^ magic).count_ones() + number_bits > 1) {
+            return None;
+        }
         // Of a filler the header is all there is.
         let size_max = room.min(ring / 4);
         let sizes = plausible_sizes(&header).map(|size| header_size + u64::from(size)).filter(|size| *size <= size_max);
@@ -281,6 +298,17 @@ impl Search<'_> {
         }
         Some(count)
     }
+}
+
+/// The identity of a store, if no more than one bit of it has flipped.
+fn identity_of(superblock: &dyn Region) -> Option<Word> {
+    let word = word_of(read(superblock, 0, superblock::IDENTITY_SIZE), superblock::IDENTITY_SIZE as usize - 4);
+    word.filter(|word| superblock::is_identity(&word.bytes))
+}
+
+/// Whether a superblock is that of no store, or of another version, by one flipped bit alone.
+pub fn has_flipped_identity(superblock: &dyn Region) -> bool {
+    identity_of(superblock).is_some_and(|word| word.flipped.is_some())
 }
 
 fn read(region: &dyn Region, offset: u64, size: u64) -> Vec<u8> {

@@ -6,6 +6,7 @@
 
 use super::entries::Reader;
 use super::journal::Position;
+use super::salvage::has_flipped_identity;
 use super::{Lsn, StoreError, StoreIdentity, StoreOptions};
 use reactor::Region;
 use std::rc::Rc;
@@ -22,8 +23,8 @@ pub const HEAD_OFFSET: u64 = 4096;
 const HEAD_STEP: u64 = 4096;
 /// Bytes of the identity with its checksum; the placement's number follows, and its checksum.
 pub const IDENTITY_SIZE: u64 = 64;
-/// Where an identity says how large the journal is.
-const JOURNAL_SIZE_AT: usize = 48;
+/// Where an identity says how large `data` and the journal are.
+const SIZES_AT: usize = 40;
 const PLACEMENTS: [Placement; 2] = [Placement::Modular, Placement::Ring];
 
 /// Where recovery starts.
@@ -154,6 +155,9 @@ fn encode_identity(options: &StoreOptions, identity: StoreIdentity) -> Vec<u8> {
 }
 
 fn read_identity(region: &dyn Region, identity: StoreIdentity) -> Result<StoreOptions, StoreError> {
+    if has_flipped_identity(region) {
+        return Err(StoreError::Damaged("the identity in `super` does not match its checksum".into()));
+    }
     let mut bytes = vec![0; 60];
     region.read(0, &mut bytes);
     let mut crc = [0; 4];
@@ -213,9 +217,10 @@ pub fn is_identity(bytes: &[u8]) -> bool {
     reader.u64() == Some(MAGIC) && (reader.u32(), reader.u32()) == (Some(FORMAT_VERSION), Some(PLACEMENT_VERSION))
 }
 
-/// Bytes of the journal, as an identity says.
-pub fn journal_size(identity: &[u8]) -> u64 {
-    Reader(&identity[JOURNAL_SIZE_AT..]).u64().unwrap_or_default()
+/// Bytes of `data` and of the journal, as an identity says.
+pub fn sizes(identity: &[u8]) -> (u64, u64) {
+    let mut reader = Reader(&identity[SIZES_AT..]);
+    (reader.u64().unwrap_or_default(), reader.u64().unwrap_or_default())
 }
 
 /// Whether these are the bytes of a placement.

@@ -167,3 +167,14 @@ fn looks_change_nothing() {
     let none = at_once(salvage(&TestDisk::default(), true, &|_, _| true));
     assert!(matches!(none, Err(StoreError::Incompatible(_))));
 }
+
+/// Goal: a store whose identity has a flipped bit is called damaged, and not one of another version or none.
+#[test]
+fn flipped_identities_are_damage() {
+    let (disk, _) = filled(48 * PAGE_SIZE);
+    for bit in 0..512 {
+        let copy = disk.duplicate();
+        copy.flip("super", bit / 8, 1 << (bit % 8));
+        assert!(matches!(reopen(&copy), Err(StoreError::Damaged(_))), "bit {bit}");
+    }
+}
