@@ -38,7 +38,7 @@ pub fn of_command(command: &Command) -> String {
 pub fn reference() -> String {
     let mut text = "# Commands and options\n\nMade from the tables in crates/cli by `tabane help --markdown`; a test keeps it up to date.\n\n\
          Exit status: 0 success, 1 failure, 2 wrong command line or config file, 128 and the number of the signal that ended it; \
-         `tabane run` and `tabane flock` give that of their command, `tabane check` has its own.\n\n\
+         `tabane run` and `tabane flock` give that of their command, `tabane check` and `tabane salvage` have their own.\n\n\
          ## Settings\n\nOn the command line as `--servers 4`, in the environment as `TABANE_SERVERS=4`, in the config file as \
          `servers = 4` ([configuration.md](configuration.md)), in this order.\n\n\
          | setting | variable | form | default | meaning |\n|---|---|---|---|---|\n"
@@ -70,7 +70,7 @@ pub fn unknown_command(name: &str) -> Failure {
 
 /// The command that does what others know by this name.
 fn other_name(name: &str) -> Option<&'static str> {
-    const NAMES: [(&str, &[&str]); 10] = [
+    const NAMES: [(&str, &[&str]); 11] = [
         ("up", &["start", "create", "init"]),
         ("down", &["stop", "shutdown", "destroy", "kill"]),
         ("cp", &["copy", "push", "pull", "upload", "download"]),
@@ -80,6 +80,7 @@ fn other_name(name: &str) -> Option<&'static str> {
         ("ln", &["link", "symlink"]),
         ("umount", &["unmount"]),
         ("check", &["fsck", "verify"]),
+        ("salvage", &["repair", "recover", "rescue", "mend"]),
         ("logs", &["log", "journal"]),
     ];
     NAMES.iter().find(|(_, others)| others.contains(&name)).map(|(command, _)| *command)
@@ -113,11 +114,18 @@ mod tests {
     /// one.
     #[test]
     fn other_names() {
-        for (said, meant) in [("start", "up"), ("stop", "down"), ("copy", "cp"), ("unmount", "umount"), ("upp", "up")] {
+        for (said, meant) in [
+            ("start", "up"),
+            ("stop", "down"),
+            ("copy", "cp"),
+            ("unmount", "umount"),
+            ("upp", "up"),
+            ("repair", "salvage"),
+        ] {
             let Failure::Usage(words) = unknown_command(said) else { panic!("{said}") };
             assert!(words.ends_with(&format!("did you mean {meant}?")), "{words}");
         }
-        let all = ["up", "down", "cp", "mv", "rm", "ls", "ln", "umount", "check", "logs"];
+        let all = ["up", "down", "cp", "mv", "rm", "ls", "ln", "umount", "check", "salvage", "logs"];
         assert!(all.iter().all(|name| commands::find(name).is_some()));
     }
 

@@ -37,6 +37,7 @@ mod paths;
 mod pin;
 mod run;
 mod run_directory;
+mod salvage;
 mod server;
 mod session;
 mod settings;

@@ -455,6 +455,7 @@ pub static TABLE: &[OptionRow] = &[
     flag("no-replace", "n", "what exists already is an error"),
     flag("exchange", "", "both paths exist and change places"),
     flag("repair", "", "repair what is wrong"),
+    flag("mend", "", "put flipped bits right"),
     flag("dry-run", "n", "only say what would be done"),
     flag("data", "", "also read all data and compare checksums"),
     flag("progress", "", "say how far it is, also where the output is no terminal"),

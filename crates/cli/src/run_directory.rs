@@ -16,7 +16,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-const SETTINGS_FILE: &str = "servers";
+/// File with the settings, in a run directory.
+pub const SETTINGS_FILE: &str = "servers";
 const LOCK_FILE: &str = "lock";
 
 /// A run directory that nobody else works on as long as this lives.

@@ -165,6 +165,30 @@ fn starting() {
     check("Starting and finding clusters", &said);
 }
 
+/// Goal: of damaged stores, and of what is taken for one, is said as documented.
+#[test]
+fn damaged_stores() {
+    let ground = Ground::new("errors-damaged");
+    let mut said = Said::default();
+    ground.run(&["up", "--servers", "2"]);
+    fs::create_dir(ground.path.join("empty")).unwrap();
+    fs::write(ground.path.join("plain"), "").unwrap();
+    for path in ["nowhere", "plain", "empty", "run", "stores", "stores/server-1"] {
+        said.note(&ground, 2, &["salvage", path]);
+    }
+    ground.kill(0);
+    let journal = ground.stores().join("server-0/journal");
+    fs::rename(&journal, ground.path.join("away")).unwrap();
+    said.note(&ground, 2, &["salvage", "stores/server-0"]);
+    fs::rename(ground.path.join("away"), &journal).unwrap();
+    let superblock = ground.stores().join("server-0/super");
+    let mut bytes = fs::read(&superblock).unwrap();
+    bytes[20] ^= 0xff;
+    fs::write(&superblock, bytes).unwrap();
+    said.note(&ground, 1, &["up"]);
+    check("Damaged stores", &said);
+}
+
 /// Goal: of servers that are gone or silent is said as documented.
 #[test]
 fn silent_servers() {

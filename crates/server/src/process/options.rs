@@ -171,6 +171,9 @@ impl std::fmt::Display for StartError {
                     StoreError::Medium(_, error) if error.kind() == io::ErrorKind::StorageFull => {
                         write!(f, "; make room there or choose another directory with --dir")
                     }
+                    StoreError::Damaged(_) => {
+                        write!(f, "; 'tabane salvage {}' tells whether it can be mended", path.display())
+                    }
                     _ => Ok(()),
                 }
             }

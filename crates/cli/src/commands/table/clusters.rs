@@ -2,7 +2,7 @@
 
 use super::{CLUSTERS, Command, MANY, joined};
 use crate::commands::{check, logs};
-use crate::{down, hosts, mount, run, server, status, top, up};
+use crate::{down, hosts, mount, run, salvage, server, status, top, up};
 
 /// What a new cluster is to be like, which `up`, `run` and `config` know alike.
 pub const NEW_CLUSTER: [&str; 25] = [
@@ -198,6 +198,28 @@ pub static ROWS: &[Command] = &[
         single_dash: false,
         takes_command_line: false,
         run: check::run,
+    },
+    Command {
+        name: "salvage",
+        group: CLUSTERS,
+        summary: "say what is wrong with a store that no server can open, and mend it",
+        operands: "DIR",
+        operand_count: (1, 1),
+        details: &[
+            "DIR is the store that a server calls damaged: what 'tabane up' says names it. It is looked at on the machine \
+             that it is on, while no server uses it, and without a change unless --mend is there. What a start reads lies \
+             under checksums, journal, checkpoint and super. Where one bit has flipped under one of them, the checksum \
+             tells which: --mend puts it right, and nothing is lost.",
+            "Where more has changed, it is said and stays: what was there can't be known. Bytes of files are not looked at; \
+             in a cluster with --checksums 'tabane check --data' does that.",
+            "Exit status: 0 nothing is wrong, or all of it was mended; 1 something is wrong, or stays so; 2 nothing could be \
+             looked at.",
+        ],
+        example: "tabane salvage /dev/shm/job/server-0\ntabane salvage --mend /dev/shm/job/server-0",
+        options: &["mend", "json"],
+        single_dash: false,
+        takes_command_line: false,
+        run: salvage::run,
     },
     Command {
         name: "run",
