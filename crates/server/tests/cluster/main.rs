@@ -13,6 +13,7 @@ mod read_leases;
 mod recovery;
 mod reports;
 mod room;
+mod salvage;
 mod shares;
 mod sizes;
 mod support;

@@ -18,6 +18,8 @@ use wire::{
 
 pub const SECOND: Nanos = 1_000_000_000;
 pub const LIMIT: Nanos = 600 * SECOND;
+/// Directory of each server's store, on a disk of its own.
+pub const DIRECTORY: &str = "store";
 
 type Slot = Rc<RefCell<Option<Server>>>;
 
@@ -88,13 +90,29 @@ impl TestCluster {
         died
     }
 
-    fn begin_start(&self, index: u32) {
+    /// A start that has to fail; gives the words of that.
+    pub fn fail_start(&self, index: u32) -> String {
         let node = self.servers[index as usize];
-        let reactor = self.world.reactor(node);
-        let options = ServerOptions {
+        let (reactor, options) = (self.world.reactor(node), self.options(index));
+        let started = self.world.run(node, async move { Server::start(&reactor, options).await.map(drop) }, LIMIT);
+        started.expect("the start ends").expect_err("the server starts").to_string()
+    }
+
+    fn begin_start(&self, index: u32) {
+        let own = self.world.reactor(self.servers[index as usize]);
+        let (slot, options) = (self.running[index as usize].clone(), self.options(index));
+        let reactor = own.clone();
+        reactor.spawn(Class::Metadata, async move {
+            let server = Server::start(&own, options).await.expect("the server starts");
+            slot.replace(Some(server));
+        });
+    }
+
+    fn options(&self, index: u32) -> ServerOptions {
+        ServerOptions {
             cluster: self.cluster.clone(),
             index,
-            directory: PathBuf::from("store"),
+            directory: PathBuf::from(DIRECTORY),
             store_size: 16 << 20,
             journal_size: 256 << 10,
             checksums: self.checksums,
@@ -108,13 +126,7 @@ impl TestCluster {
             bounds: server::Bounds::default(),
             pages_note: String::new(),
             metrics_port: None,
-        };
-        let slot = self.running[index as usize].clone();
-        let own = reactor.clone();
-        reactor.spawn(Class::Metadata, async move {
-            let server = Server::start(&own, options).await.expect("the server starts");
-            slot.replace(Some(server));
-        });
+        }
     }
 
     /// Kills a server.
