@@ -259,6 +259,9 @@ fn flipped(fixture: &Fixture, mut random: u64) -> Flipped {
 /// is called again each time, but where the bit was among bytes that nobody waited for any more.
 #[test]
 fn flipped_bits_are_noticed() {
+    let told = Rc::new(Cell::new(0));
+    let count = told.clone();
+    reactor::log::take_events(move |event| count.set(count.get() + usize::from(event.name == "connection-changed")));
     for (seed, protection) in PROTECTED.into_iter().enumerate() {
         let fixture = fixture(protection);
         let (mut failures, mut noticed) = (0, 0);
@@ -274,6 +277,9 @@ fn flipped_bits_are_noticed() {
         }
         assert!(failures < 20, "{failures} of 1,000 calls failed where the next connection was sound");
         assert!(noticed > 490, "only {noticed} of 500 flips were met with");
+        // Those that the server meets with, which are those of what clients send after the handshake.
+        let told = told.replace(0);
+        assert!((100..=500).contains(&told), "the server's log has {told} of 500");
     }
 }
 

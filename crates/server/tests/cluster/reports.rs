@@ -1,4 +1,6 @@
 use crate::support::*;
+use std::cell::Cell;
+use std::rc::Rc;
 use wire::messages::{Empty, StatisticsRequest};
 use wire::{FileId, Operation, Status};
 
@@ -204,4 +206,14 @@ fn shutdown_is_asked_for() {
     assert_eq!(asked, Status::Ok);
     let told = test.world.run(test.servers[0], async move { server.wait_for_shutdown_request().await }, LIMIT);
     assert!(told.is_some());
+}
+
+/// Goal: a cluster of several hosts without protection says so in the log of each server.
+#[test]
+fn no_protection_is_told() {
+    let told = Rc::new(Cell::new(0));
+    let count = told.clone();
+    reactor::log::take_events(move |event| count.set(count.get() + usize::from(event.name == "not-protected")));
+    let test = TestCluster::new(1, 3);
+    assert_eq!((told.get(), test.servers.len()), (3, 3));
 }
