@@ -181,6 +181,8 @@ pub struct Profile {
 
 const STEPS_DEFAULT: u64 = 300;
 const CONNECTIONS_MAX: usize = 256;
+/// Journals from this size on do not become the smallest where they grow.
+const LARGE_JOURNAL_SIZE: u64 = 1 << 20;
 /// Bytes that are always enough.
 const STORE_SIZE: u64 = 64 << 20;
 
@@ -213,6 +215,7 @@ impl Profile {
         let mut extra = Random::new(seed ^ 0x6578_7472_6100);
         let (tardy, filling) = (extra.percent(25), faults.any() && !overrides.no_faults && extra.percent(6));
         let protection = draw_protection(&mut Random::new(seed ^ 0x7072_6f74));
+        let journal_growth = draw_journal_growth(&mut Random::new(seed ^ 0x6772_6f77));
         let faults = Faults { kills: faults.kills || filling, ..faults };
         let faults = faults.on_medium(seed, stable_media, checksums).on_network(seed, protection);
         Profile {
@@ -231,8 +234,11 @@ impl Profile {
             },
             tardy,
             // A small journal makes checkpoints frequent.
-            journal_size: *random.choose(&[64 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20]),
-            journal_growth: draw_journal_growth(&mut Random::new(seed ^ 0x6772_6f77)),
+            journal_size: match *random.choose(&[64 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20]) {
+                ..LARGE_JOURNAL_SIZE if journal_growth != JournalGrowth::NONE && !stable_media => 64 << 10,
+                drawn => drawn,
+            },
+            journal_growth,
             client_timeout: if forgetful { 20 * SECOND } else { random.between(2, 10) * SECOND },
             server_timeout: random.between(1, 4) * SECOND,
             session_grace: if forgetful { random.between(1, 10) * SECOND / 5 } else { random.between(3, 60) * SECOND },
