@@ -8,3 +8,11 @@ pub mod tables;
 pub mod watches;
 
 pub use records::Record;
+
+use crate::store::{Findings, StoreError};
+use reactor::Storage;
+
+/// See [`crate::store::salvage`].
+pub async fn salvage(storage: &dyn Storage, mend: bool) -> Result<Findings, StoreError> {
+    crate::store::salvage(storage, mend, &|kind, body| Record::decode(kind, body).is_ok()).await
+}

@@ -19,7 +19,8 @@ use std::rc::Rc;
 
 /// A block is written when its entries reach this size.
 const BLOCK_SIZE: usize = 64 * 1024;
-const BLOCK_HEADER_SIZE: usize = 32;
+/// Bytes of a block before its entries.
+pub const BLOCK_HEADER_SIZE: usize = 32;
 const MAGIC: u32 = u32::from_le_bytes(*b"TbCk");
 /// The store's own entries that one step adds.
 const STEP_ENTRIES: u32 = 128;
@@ -277,16 +278,18 @@ fn read_block(segment: &dyn Region, offset: u64, sequence: u64, number: u64) -> 
     }
     let mut block = vec![0; BLOCK_HEADER_SIZE];
     segment.read(offset, &mut block);
-    let mut reader = Reader(&block);
-    let (magic, size) = (reader.u32()?, reader.u32()?);
-    let (found_sequence, found_number, crc) = (reader.u64()?, reader.u64()?, reader.u32()?);
-    let whole_size = BLOCK_HEADER_SIZE as u64 + u64::from(size);
-    if magic != MAGIC || found_sequence != sequence || found_number != number || offset + whole_size > segment.size() {
-        return None;
-    }
-    block.resize(whole_size as usize, 0);
+    let size = block_size(&block, (sequence, number)).filter(|size| offset + size <= segment.size())?;
+    block.resize(size as usize, 0);
     segment.read(offset, &mut block);
-    (block_crc(&block) == crc).then_some(block)
+    (block_crc(&block).to_le_bytes() == block[24..28]).then_some(block)
+}
+
+/// Bytes of the block that has this header, if it is the one of this checkpoint and number.
+pub fn block_size(header: &[u8], (sequence, number): (u64, u64)) -> Option<u64> {
+    let mut reader = Reader(header);
+    let (magic, size) = (reader.u32()?, reader.u32()?);
+    let is_expected = magic == MAGIC && (reader.u64()?, reader.u64()?) == (sequence, number);
+    is_expected.then_some(BLOCK_HEADER_SIZE as u64 + u64::from(size))
 }
 
 /// A block with these entries.

@@ -35,8 +35,8 @@ pub const GROWN_SIZE_MAX: u64 = 1 << 32;
 /// Bounds of what is taken from the medium at a time.
 const STEP_SIZE_MIN: u64 = 4096;
 const STEP_SIZE_MAX: u64 = 4 * 1024 * 1024;
-const MAGIC_RECORD: u32 = u32::from_le_bytes(*b"TbJr");
-const MAGIC_FILLER: u32 = u32::from_le_bytes(*b"TbJf");
+pub const MAGIC_RECORD: u32 = u32::from_le_bytes(*b"TbJr");
+pub const MAGIC_FILLER: u32 = u32::from_le_bytes(*b"TbJf");
 
 const _: () = assert!(RECORD_HEADER_SIZE as u64 <= ALIGNMENT);
 
@@ -53,6 +53,27 @@ pub struct Position {
 
 /// Gets the lsn, the number of entries and the entries of a record.
 pub type Visit<'a> = &'a mut dyn FnMut(Lsn, u32, &[u8]) -> Result<(), StoreError>;
+
+/// The fields of a record's header.
+pub struct RecordHeader {
+    pub magic: u32,
+    /// Bytes of its entries.
+    pub size: u32,
+    pub lsn: Lsn,
+    /// Number of its entries.
+    pub count: u32,
+    /// Checksum of the record before.
+    pub previous: u32,
+    pub crc: u32,
+}
+
+/// Reads a header; nothing if that is too short.
+pub fn header_of(bytes: &[u8]) -> Option<RecordHeader> {
+    let mut reader = Reader(bytes);
+    let (magic, size, lsn) = (reader.u32()?, reader.u32()?, reader.u64()?);
+    let (count, previous, _, crc) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    Some(RecordHeader { magic, size, lsn, count, previous, crc })
+}
 
 /// What a record that was read says.
 struct JournalRecord {
@@ -307,9 +328,7 @@ impl Journal {
         }
         let mut header = [0; RECORD_HEADER_SIZE];
         self.region.read(offset, &mut header);
-        let mut reader = Reader(&header);
-        let (magic, size, lsn) = (reader.u32()?, reader.u32()?, reader.u64()?);
-        let (count, previous, _, crc) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+        let RecordHeader { magic, size, lsn, count, previous, crc } = header_of(&header)?;
         let step = align(u64::from(size) + RECORD_HEADER_SIZE as u64);
         let fits = offset + step <= self.span && self.tail.at - self.head + step <= self.span;
         if lsn != self.tail.lsn || previous != self.tail.previous || !fits {
@@ -332,7 +351,7 @@ impl Journal {
     }
 
     /// Looks through all that was ever written (invariant 4) for a record that must have been written after the tail's.
-    fn find_later_record(&self) -> Option<Lsn> {
+    pub fn find_later_record(&self) -> Option<Lsn> {
         const BLOCK: u64 = 64 * 1024;
         let mut block = Vec::new();
         for start in (0..self.backed).step_by(BLOCK as usize) {
@@ -349,8 +368,7 @@ impl Journal {
     }
 
     fn later_record(&self, offset: u64, header: &[u8]) -> Option<Lsn> {
-        let mut reader = Reader(header);
-        let (magic, size, lsn) = (reader.u32()?, reader.u32()?, reader.u64()?);
+        let RecordHeader { magic, size, lsn, .. } = header_of(header)?;
         if magic != MAGIC_RECORD
             || lsn <= self.tail.lsn
             || offset + RECORD_HEADER_SIZE as u64 + u64::from(size) > self.backed

@@ -20,6 +20,7 @@ mod prefault;
 mod read;
 mod recovery;
 mod registered_buffers;
+mod salvage;
 mod short_circuit;
 mod state;
 mod superblock;
@@ -38,6 +39,7 @@ pub use short_circuit::BytesPlace;
 
 pub use holes::{Hole, LOOK_COUNT_MAX};
 pub use recovery::{JOURNAL_SIZE_MIN, Replay};
+pub use salvage::{Findings, FlippedBit, salvage};
 pub use wire::{FastMap, hash_id};
 
 use commit::{StoreOperation, TransactionBody};

@@ -21,9 +21,12 @@ const MAGIC: u64 = u64::from_le_bytes(*b"TabaneSt");
 pub const HEAD_OFFSET: u64 = 4096;
 const HEAD_STEP: u64 = 4096;
 /// Bytes of the identity with its checksum; the placement's number follows, and its checksum.
-const IDENTITY_SIZE: u64 = 64;
+pub const IDENTITY_SIZE: u64 = 64;
+/// Where an identity says how large the journal is.
+const JOURNAL_SIZE_AT: usize = 48;
 /// Where is told how the journal grows, with a checksum; zeros where it does not.
-const GROWTH_OFFSET: u64 = 72;
+pub const GROWTH_OFFSET: u64 = 72;
+pub const GROWTH_SIZE: u64 = 16;
 const PLACEMENTS: [Placement; 2] = [Placement::Modular, Placement::Ring];
 
 /// Where recovery starts.
@@ -213,6 +216,11 @@ fn encode_growth(growth: JournalGrowth) -> [u8; 16] {
     bytes
 }
 
+/// Bytes of the region of a journal that grows, as the bytes at `GROWTH_OFFSET` say.
+pub fn grown_journal_size(growth: &[u8]) -> u64 {
+    Reader(growth).u64().unwrap_or_default()
+}
+
 /// How the journal grows; nothing where it does not. Errors: `Damaged`.
 fn read_growth(region: &dyn Region) -> Result<Option<JournalGrowth>, StoreError> {
     let mut bytes = [0; 16];
@@ -240,6 +248,22 @@ fn encode_placement(placement: Placement) -> [u8; 8] {
     bytes[..4].copy_from_slice(&number.to_le_bytes());
     bytes[4..].copy_from_slice(&crc32c::crc32c(&number.to_le_bytes()).to_le_bytes());
     bytes
+}
+
+/// Whether these are the bytes of an identity, of whatever store, that this program reads.
+pub fn is_identity(bytes: &[u8]) -> bool {
+    let mut reader = Reader(bytes);
+    reader.u64() == Some(MAGIC) && (reader.u32(), reader.u32()) == (Some(FORMAT_VERSION), Some(PLACEMENT_VERSION))
+}
+
+/// Bytes of the journal, as an identity says.
+pub fn journal_size(identity: &[u8]) -> u64 {
+    Reader(&identity[JOURNAL_SIZE_AT..]).u64().unwrap_or_default()
+}
+
+/// Whether these are the bytes of a placement.
+pub fn is_placement(bytes: &[u8]) -> bool {
+    PLACEMENTS.into_iter().any(|placement| encode_placement(placement) == bytes)
 }
 
 /// The placement that the store was made for; nothing in a store that was made before it was kept. Errors: `Damaged`.

@@ -74,6 +74,13 @@ struct Placed<'a> {
     rivals: Vec<usize>,
 }
 
+/// Whether a truncate to this size or a smaller one was under way during a look that found no data from there on: that
+/// may have been told by the size, which changes before all chunks are cut, and then says nothing of them.
+fn may_have_ended_at(file: &FileHistory, offset: u64, look: &Event) -> bool {
+    let cuts = |event: &&Event| matches!(event.what, What::Truncate { size } if size <= offset);
+    file.events.iter().filter(cuts).any(|cut| cut.start < look.end && look.start < cut.end)
+}
+
 fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
     let chunk_size = u64::from(file.chunk_size);
     let mut chunks: BTreeMap<u64, ChunkHistory<'a>> = BTreeMap::new();
@@ -119,6 +126,7 @@ fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
             let part = match event.what {
                 What::Truncate { size } => within(size, u64::MAX).map(|(from, _)| Part::Cut { from }),
                 What::Zero { offset, size } => within(offset, offset + size).map(|(from, to)| Part::Zero { from, to }),
+                What::HoleSeen { from, to: u64::MAX } if may_have_ended_at(file, from, event) => None,
                 What::HoleSeen { from, to } => within(from, to).map(|(from, to)| Part::Hole { from, to }),
                 _ => None,
             };

@@ -33,8 +33,6 @@ struct Cause {
 struct Life {
     /// When it was surely there as a directory.
     seen: Vec<(Moment, Moment)>,
-    /// Whether it ever was, also before power was lost.
-    was_directory: bool,
     /// What made it or brought it there, or may have.
     made: Vec<(Moment, Moment)>,
     /// What surely removed it, or found it gone.
@@ -169,10 +167,10 @@ impl<'a> Directories<'a> {
         }
     }
 
-    /// Whether a directory that was at the path, or above it, may have been moved by then.
+    /// Whether the directory that was seen at the path, or one above it, may have been moved by then. What lies above
+    /// need not have been seen by that name itself.
     fn is_moved(&self, path: &Path, end: Moment) -> bool {
-        let moved = self.moved.iter().filter(|(moved, start)| *start < end && path.parts.starts_with(&moved.parts));
-        moved.into_iter().any(|(moved, _)| self.lives.get(*moved).is_some_and(|life| life.was_directory))
+        self.moved.iter().any(|(moved, start)| *start < end && path.parts.starts_with(&moved.parts))
     }
 
     fn judge(&self, path: &Path, operation: &Operation, seen: &Seen) -> Option<String> {
@@ -239,7 +237,6 @@ fn time_is_right(causes: &[Cause], seen: &Operation, mtime: i64) -> bool {
 
 impl Life {
     fn note_directory(&mut self, span: (Moment, Moment), lost: bool) {
-        self.was_directory = true;
         if !lost {
             self.seen.push(span);
         }
@@ -306,6 +303,22 @@ mod tests {
         assert_eq!(run(vec![make(top()), unlink(), set(7), set(8), stat(2, 7)]), 1);
         let maybe = (Action::Unlink { path: top().join("f") }, Outcome::Unknown(None));
         assert_eq!(run(vec![make(top()), maybe, set(7), stat(2, 7), stat(2, clock)]), 0);
+    }
+
+    /// Goal: what lies under a directory that was moved is not held against what happened at its new path, also where
+    /// nobody has seen that directory there; times of others are.
+    #[test]
+    fn moves() {
+        let (old, new) = (Path::top("e"), top().join("s"));
+        let set = |path: &Path| (Action::SetTime { path: path.clone(), mtime: 7 }, Outcome::Done);
+        let look = |path: &Path| (Action::Stat { path: path.clone() }, seen(2, 7));
+        let rename = Action::Rename { from: old.clone(), to: new.clone(), no_replace: false, exchange: false };
+        let child = old.join("c");
+        let before = || vec![make(top()), make(old.clone()), make(child.clone()), set(&child)];
+        assert_eq!(run([before(), vec![(rename.clone(), Outcome::Done), look(&new.join("c"))]].concat()), 0);
+        assert_eq!(run([before(), vec![look(&new.join("c"))]].concat()), 1);
+        let failed = (rename, Outcome::Failed(Status::NotEmpty));
+        assert_eq!(run([before(), vec![failed, look(&new.join("c"))]].concat()), 1);
     }
 
     /// Goal: links count the directories inside, and nothing else.

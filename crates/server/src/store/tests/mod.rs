@@ -6,6 +6,7 @@ mod model;
 mod power;
 mod registered_buffers;
 mod rules;
+mod salvage;
 mod short_circuit;
 
 use super::testing::{Random, TestDisk};
@@ -29,8 +30,13 @@ fn new_growing_store(size: u64, journal_growth: JournalGrowth, checksums: bool) 
 
 /// Syncs; all futures of a test disk whose syncs are not slow are ready at once.
 fn sync(store: &Store) -> Result<(), SyncError> {
+    at_once(store.sync())
+}
+
+/// What a future on a test disk whose syncs are not slow resolves to.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match std::pin::pin!(store.sync()).poll(&mut context) {
+    match std::pin::pin!(future).poll(&mut context) {
         std::task::Poll::Ready(result) => result,
         std::task::Poll::Pending => panic!("a test disk never keeps anybody waiting"),
     }

@@ -79,6 +79,22 @@ fn truncates() {
     assert_eq!(run(history(&whole)), 1);
 }
 
+/// Goal: who finds no data while the file is cut may go by its new size, and by nothing else.
+#[test]
+fn no_data_during_a_truncate() {
+    let whole = pattern(1, 0, 100);
+    let faults = |cut: (u64, u64, u64), look: (u64, u64)| {
+        let none = What::HoleSeen { from: 50, to: u64::MAX };
+        let cut = (cut.0, cut.1, What::Truncate { size: cut.2 });
+        run(vec![(1, 2, write(0, 100, 1)), cut, (look.0, look.1, none), (7, 8, read(0, &whole[..100]))])
+    };
+    assert_eq!(faults((3, 9, 40), (5, 6)), 0);
+    assert_eq!(faults((3, NEVER, 50), (5, 6)), 0);
+    assert_eq!(faults((3, 9, 60), (5, 6)), 1, "data is left behind the new size's end");
+    assert_eq!(faults((9, 10, 40), (5, 6)), 1, "it was cut later");
+    assert_eq!(faults((3, 4, 40), (5, 6)), 1, "it was cut before, and read whole after it");
+}
+
 /// A copy of 300 bytes to offset 100, of which the source had the first 200 at some time.
 fn short_copy() -> What<'static> {
     let origin = Origin { tag: 1, offset: 0, size: 200, shift: -100 };
