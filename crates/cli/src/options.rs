@@ -273,7 +273,7 @@ pub static TABLE: &[OptionRow] = &[
         Value::Size { least: JOURNAL_SIZE_MIN, most: JOURNAL_SIZE_MAX },
         "64M",
         "SIZE",
-        "bytes of each server's journal",
+        "bytes of each server's journal; in memory it grows with the number of names",
     ),
     setting(
         "warm",

@@ -14,7 +14,7 @@ use crate::up::catch_signals;
 use reactor::log::{Fact, Level};
 use reactor::process::Signals;
 use reactor::{DriverKind, Nanos, Reactor};
-use server::{ReadLeasing, Server, ServerOptions, StartError};
+use server::{JournalGrowth, ReadLeasing, Server, ServerOptions, StartError};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
@@ -53,6 +53,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         directory,
         store_size,
         journal_size: arguments.number("journal-size"),
+        journal_growth: JournalGrowth::of_store(store_size),
         checksums: arguments.flag("checksums"),
         transport: transport(arguments),
         short_circuit: arguments.text_or_default("short-circuit") != "off",

@@ -58,6 +58,10 @@ pub trait Region {
     ///
     /// Errors: `StorageFull` (ENOSPC), `EIO`.
     fn allocate(&self, offset: u64, size: u64) -> io::Result<()>;
+    /// End of the last byte that may have been taken from the medium; what is behind was never written.
+    fn data_end(&self) -> u64 {
+        self.size()
+    }
     /// Copies bytes out of the region.
     fn read(&self, offset: u64, into: &mut [u8]);
     /// Copies bytes into the region.

@@ -139,6 +139,10 @@ impl Region for StampedRegion {
         self.region.allocate(offset, size)
     }
 
+    fn data_end(&self) -> u64 {
+        self.region.data_end()
+    }
+
     fn read(&self, offset: u64, into: &mut [u8]) {
         self.region.read(offset, into);
     }

@@ -240,6 +240,29 @@ impl Region for MappedRegion {
         Ok(())
     }
 
+    fn data_end(&self) -> u64 {
+        let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: writes the status, which is a valid value even where it stays zeroed.
+        let status = unsafe {
+            libc::fstat(self.file.as_raw_fd(), status.as_mut_ptr());
+            status.assume_init()
+        };
+        // What was allocated and never written counts as blocks; a copy of the file may have got holes.
+        let mut end = (status.st_blocks as u64 * 512).min(self.size);
+        while end < self.size {
+            // SAFETY: no pointers.
+            let data = unsafe { libc::lseek(self.file.as_raw_fd(), end as libc::off_t, libc::SEEK_DATA) };
+            if data < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO) {
+                return end;
+            }
+            // SAFETY: no pointers.
+            let hole = unsafe { libc::lseek(self.file.as_raw_fd(), data.max(0), libc::SEEK_HOLE) };
+            // Where the file system can't tell, all of it counts.
+            end = if data < 0 || hole <= data { self.size } else { (hole as u64).min(self.size) };
+        }
+        end
+    }
+
     fn read(&self, offset: u64, into: &mut [u8]) {
         let from = self.at(offset, into.len() as u64);
         // SAFETY: the range was checked; a caller's slice never lies in the mapping (invariant 1 of `region`).

@@ -98,3 +98,27 @@ fn no_space() {
     assert_eq!(region.allocate(0, size).unwrap_err().kind(), ErrorKind::StorageFull);
     region.write(0, &[1; 4096]);
 }
+
+/// Goal: how far space was taken is known after a file was opened again, also where a copy has got holes, and on a disk.
+/// Method: allocate piece by piece, or write behind a hole; the kernel may take a huge page at a time.
+#[test]
+fn taken_space_is_known() {
+    const HUGE: u64 = 2 << 20;
+    for place in [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"] {
+        let scratch = Scratch::new(place, "taken");
+        let reactor = Reactor::open(DriverKind::Auto).unwrap();
+        let storage = reactor.storage(&scratch.0).unwrap();
+        let size = 1 << 30;
+        let region = storage.open("data", size, OpenMode::CreateNew).unwrap();
+        assert_eq!(region.data_end(), 0);
+        for (start, end) in [(0, 64 << 10), (64 << 10, 5 << 20)] {
+            region.allocate(start, end - start).unwrap();
+            for region in [region.clone(), storage.open("data", 0, OpenMode::Existing).unwrap()] {
+                assert!((end..end + HUGE).contains(&region.data_end()), "{place}: {}", region.data_end());
+            }
+        }
+        let copy = storage.open("copy", size, OpenMode::CreateNew).unwrap();
+        copy.allocate(7 << 20, 1).unwrap();
+        assert!(((7 << 20) + 1..=(7 << 20) + HUGE).contains(&copy.data_end()), "{place}: {}", copy.data_end());
+    }
+}

@@ -21,3 +21,4 @@ mod tree;
 pub use process::Server;
 pub use process::audit::{Audit, check_links};
 pub use process::options::{Bounds, ReadLeasing, ServerOptions, StartError, Transport};
+pub use store::JournalGrowth;

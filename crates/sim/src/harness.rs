@@ -168,6 +168,7 @@ impl Harness {
             directory: PathBuf::from(STORE),
             store_size: self.profile.store_size,
             journal_size: self.profile.journal_size,
+            journal_growth: self.profile.journal_growth,
             checksums: self.profile.checksums,
             connections_max: self.profile.connections_max,
             timeout: self.profile.server_timeout,

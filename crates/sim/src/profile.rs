@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use reactor::{CacheFault, LeftoverFault, Nanos, Validation};
-use server::{Bounds, ReadLeasing};
+use server::{Bounds, JournalGrowth, ReadLeasing};
 use wire::{Placement, Protection};
 
 pub const MILLISECOND: Nanos = 1_000_000;
@@ -158,6 +158,8 @@ pub struct Profile {
     pub directory_cache: usize,
     pub store_size: u64,
     pub journal_size: u64,
+    /// How it grows, on media that forget.
+    pub journal_growth: JournalGrowth,
     /// Silence after which a client gives up, and a server on another.
     pub client_timeout: Nanos,
     pub server_timeout: Nanos,
@@ -179,6 +181,8 @@ pub struct Profile {
 
 const STEPS_DEFAULT: u64 = 300;
 const CONNECTIONS_MAX: usize = 256;
+/// Journals from this size on do not become the smallest where they grow.
+const LARGE_JOURNAL_SIZE: u64 = 1 << 20;
 /// Bytes that are always enough.
 const STORE_SIZE: u64 = 64 << 20;
 
@@ -211,6 +215,7 @@ impl Profile {
         let mut extra = Random::new(seed ^ 0x6578_7472_6100);
         let (tardy, filling) = (extra.percent(25), faults.any() && !overrides.no_faults && extra.percent(6));
         let protection = draw_protection(&mut Random::new(seed ^ 0x7072_6f74));
+        let journal_growth = draw_journal_growth(&mut Random::new(seed ^ 0x6772_6f77));
         let faults = Faults { kills: faults.kills || filling, ..faults };
         let faults = faults.on_medium(seed, stable_media, checksums).on_network(seed, protection);
         Profile {
@@ -229,7 +234,11 @@ impl Profile {
             },
             tardy,
             // A small journal makes checkpoints frequent.
-            journal_size: *random.choose(&[64 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20]),
+            journal_size: match *random.choose(&[64 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20]) {
+                ..LARGE_JOURNAL_SIZE if journal_growth != JournalGrowth::NONE && !stable_media => 64 << 10,
+                drawn => drawn,
+            },
+            journal_growth,
             client_timeout: if forgetful { 20 * SECOND } else { random.between(2, 10) * SECOND },
             server_timeout: random.between(1, 4) * SECOND,
             session_grace: if forgetful { random.between(1, 10) * SECOND / 5 } else { random.between(3, 60) * SECOND },
@@ -275,6 +284,15 @@ fn draw_bounds(random: &mut Random) -> Bounds {
     // Not drawn, so that older seeds go on as before. Two tables take two; files and what is split take the rest.
     let index_blocks = 2 + (bounds.contact_names as u64 - 1) * 3 + bounds.tombstones as u64 % 3;
     Bounds { index_blocks, ..bounds }
+}
+
+/// Mostly by so much that the small checkpoints of a run make the smallest journals grow, at most to a few laps.
+fn draw_journal_growth(random: &mut Random) -> JournalGrowth {
+    if random.percent(30) {
+        return JournalGrowth::NONE;
+    }
+    let size_max = *random.choose(&[96 << 10, 128 << 10, 200 << 10, 512 << 10, 16 << 20]);
+    JournalGrowth { size_max, checkpoint_percent: *random.choose(&[75, 300, 1000, 4000]) }
 }
 
 /// Often longer than in reality, and of files that are still warm: most are, in a run as short as this.

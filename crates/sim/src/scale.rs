@@ -166,6 +166,7 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         directory: PathBuf::from("store"),
         store_size: options.store_size,
         journal_size: options.journal_size,
+        journal_growth: server::JournalGrowth::NONE,
         checksums: false,
         connections_max: (options.clients as usize + options.servers as usize * 3 + CONNECTIONS_SPARE) * 4 / 3 + 1,
         timeout: TIMEOUT_NS,

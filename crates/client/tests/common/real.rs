@@ -79,6 +79,7 @@ fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
                 directory: directory.join(format!("store{index}")),
                 store_size: 128 << 20,
                 journal_size: 8 << 20,
+                journal_growth: server::JournalGrowth::NONE,
                 checksums: false,
                 connections_max: 64,
                 timeout: 10 * SECOND,

@@ -61,6 +61,7 @@ impl Stage {
             directory: PathBuf::from("store"),
             store_size: 64 << 20,
             journal_size: 4 << 20,
+            journal_growth: server::JournalGrowth::NONE,
             checksums: self.checksums,
             connections_max: 64,
             timeout: 10 * SECOND,

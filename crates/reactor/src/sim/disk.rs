@@ -607,6 +607,13 @@ impl Region for SimRegion {
         Ok(())
     }
 
+    fn data_end(&self) -> u64 {
+        let allocated = self.file.allocated.borrow();
+        let last = allocated.iter().rposition(|word| *word != 0);
+        last.map_or(0, |word| (word as u64 * 64 + 64 - u64::from(allocated[word].leading_zeros())) * PAGE)
+            .min(self.file.size)
+    }
+
     fn read(&self, offset: u64, into: &mut [u8]) {
         let from = self.file.at(offset, into.len() as u64);
         // SAFETY: the range was checked; the slice is not part of the region (invariant 1 of `region`).

@@ -81,10 +81,9 @@ impl Core {
     /// Whether a record with an entry of this size has to wait until a checkpoint has made room for it. Not for one
     /// that never fits, which is refused when it is journalled.
     pub fn lacks_journal_room(&self, entry_size: usize) -> bool {
-        let usage = self.store.usage();
         // What the record may leave unused before the ring's end counts as well.
         let needed = 2 * (entry_size as u64 + RECORD_REST) + RECORD_REST;
-        needed <= usage.journal_size / 2 && usage.journal_used + needed > usage.journal_size
+        needed <= self.store.usage().journal_size / 2 && needed > self.store.journal_room()
     }
 
     /// Whether changes have to wait until a checkpoint has given the journal room again.
@@ -92,7 +91,7 @@ impl Core {
         if !self.checkpoints.is_running() {
             return false;
         }
-        let (room, size) = self.store.journal_room();
-        size - room > size / 8 * JOURNAL_LOW_EIGHTHS
+        let (used, size) = self.store.journal_fill();
+        used > size / 8 * JOURNAL_LOW_EIGHTHS
     }
 }

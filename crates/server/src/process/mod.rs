@@ -384,8 +384,12 @@ fn open_store(
             Ok(())
         })
     } else {
-        let store_options =
-            StoreOptions { size: options.store_size, journal_size: options.journal_size, checksums: options.checksums };
+        let store_options = StoreOptions {
+            size: options.store_size,
+            journal_size: options.journal_size,
+            journal_growth: options.journal_growth,
+            checksums: options.checksums,
+        };
         Store::create(storage, &store_options, identity)
     };
     let store = store.map_err(|error| StartError::Store(options.directory.clone(), error))?;

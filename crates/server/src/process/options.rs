@@ -1,6 +1,6 @@
 //! How a server is set up, and why it may not start.
 
-use crate::store::StoreError;
+use crate::store::{JournalGrowth, StoreError};
 use reactor::Nanos;
 use std::io;
 use std::net::SocketAddr;
@@ -105,6 +105,8 @@ pub struct ServerOptions {
     pub store_size: u64,
     /// Bytes of the journal, of a store that is created.
     pub journal_size: u64,
+    /// How it grows, of a store that is created in memory.
+    pub journal_growth: JournalGrowth,
     /// Whether chunks carry checksums, of a store that is created.
     pub checksums: bool,
     /// Most connections at a time, of clients and other servers together.

@@ -315,7 +315,7 @@ impl Core {
             // Names that are delegated to other servers are recalled first.
             && self.leases.delegations.is_empty()
             && !self.is_journal_low()
-            && self.store.journal_room().0 > most
+            && self.store.journal_room() > most
     }
 
     /// Whether the same is so of writes: there is room for all that may be submitted while as much is taken up, and
@@ -327,7 +327,7 @@ impl Core {
         self.store.keep_pages(pages);
         let one = WRITE_RECORD_SIZE_MAX + 8 * u64::from(self.cluster.server_count());
         self.store.has_ready_pages(if is_allowed { pages } else { 2 * pages })
-            && self.store.journal_room().0 > 2 * queues * SLOT_COUNT * one + RESERVE
+            && self.store.journal_room() > 2 * queues * SLOT_COUNT * one + RESERVE
     }
 
     /// Somebody changes names, and may submit such changes for a while.

@@ -46,6 +46,8 @@ pub struct CheckpointWriter {
     /// Where the next block goes in the segment.
     offset: u64,
     blocks: u64,
+    /// Bytes of the entries in them.
+    entries_size: u64,
     /// The next block: room for its header, then entries.
     buffer: Vec<u8>,
     /// Where the walk over the files is: cell, file that was begun there, its next chunk.
@@ -94,6 +96,7 @@ impl CheckpointWriter {
         segment.write(self.offset, &self.buffer);
         self.offset = (self.offset + size).next_multiple_of(8);
         self.blocks += 1;
+        self.entries_size += size - BLOCK_HEADER_SIZE as u64;
         Ok(())
     }
 
@@ -118,9 +121,9 @@ impl CheckpointWriter {
 }
 
 impl StoreState {
-    /// Whether the journal is half full and no checkpoint is under way.
+    /// Whether the journal is half as full as it should become, and no checkpoint is under way.
     pub fn checkpoint_due(&self) -> bool {
-        self.checkpoint.is_none() && self.durability.finished.is_none() && self.journal.used() > self.journal.size() / 2
+        self.checkpoint.is_none() && self.durability.finished.is_none() && self.journal.is_checkpoint_due()
     }
 
     /// Begins a checkpoint.
@@ -139,6 +142,7 @@ impl StoreState {
             segment_size: (self.journal.size() / 8).clamp(SEGMENT_SIZE_MIN, SEGMENT_SIZE_MAX),
             offset: 0,
             blocks: 0,
+            entries_size: 0,
             buffer: vec![0; BLOCK_HEADER_SIZE],
             cell: 0,
             begun: None,
@@ -210,6 +214,7 @@ impl StoreState {
             ..before
         };
         let segments = std::mem::take(&mut writer.segments);
+        self.journal.fit(writer.entries_size, self.superblock.options.journal_growth.checkpoint_percent);
         self.checkpoint = None;
         if !self.durability.is_volatile {
             self.durability.finished = Some(FinishedCheckpoint { head, segments });

@@ -164,11 +164,11 @@ fn watched(storage: &Rc<dyn Storage>, sync: LocalFuture<io::Result<()>>) -> Loca
     })
 }
 
-/// Writes all of a region once more.
-fn rewrite(region: &dyn Region) {
+/// Writes a region once more, up to its byte `end`.
+fn rewrite(region: &dyn Region, end: u64) {
     let mut bytes = vec![0; PAGE_SIZE as usize];
-    for offset in (0..region.size()).step_by(PAGE_SIZE as usize) {
-        bytes.truncate((region.size() - offset).min(PAGE_SIZE) as usize);
+    for offset in (0..end).step_by(PAGE_SIZE as usize) {
+        bytes.truncate((end - offset).min(PAGE_SIZE) as usize);
         region.read(offset, &mut bytes);
         region.write(offset, &bytes);
     }
@@ -177,8 +177,8 @@ fn rewrite(region: &dyn Region) {
 impl StoreState {
     /// Has everything written once more by the next sync (invariant 4).
     pub fn suspect_everything(&mut self) {
-        rewrite(self.journal.region().as_ref());
-        rewrite(self.superblock.region().as_ref());
+        rewrite(self.journal.region().as_ref(), self.journal.backed());
+        rewrite(self.superblock.region().as_ref(), self.superblock.region().size());
         self.durability.suspect = self.files.iter().map(|file| (file.id, ())).collect();
     }
 

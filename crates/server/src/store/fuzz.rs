@@ -7,7 +7,7 @@ use super::checkpoint::{self, segment_name};
 use super::entries;
 use super::journal::{ALIGNMENT, Journal, Position, RECORD_HEADER_SIZE};
 use super::superblock::{self, HEAD_OFFSET, HEAD_SIZE, Head};
-use super::{Store, StoreIdentity, StoreOptions};
+use super::{JournalGrowth, Store, StoreIdentity, StoreOptions};
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use reactor::sim::World;
@@ -16,7 +16,8 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::rc::Rc;
 
-const OPTIONS: StoreOptions = StoreOptions { size: 64 << 12, journal_size: 64 << 10, checksums: true };
+const OPTIONS: StoreOptions =
+    StoreOptions { size: 64 << 12, journal_size: 64 << 10, journal_growth: JournalGrowth::NONE, checksums: true };
 const IDENTITY: StoreIdentity =
     StoreIdentity { cluster_id: 1, server: 0, slots: 1024, placement: wire::Placement::Modular };
 /// What a store that was just created says of its journal.
@@ -89,7 +90,8 @@ fn record(storage: &dyn Storage, bytes: &[u8]) {
     let mut record = vec![0; RECORD_HEADER_SIZE];
     record.extend_from_slice(bytes);
     // One that is too large is refused, and the journal stays empty.
-    let _ = Journal::new(region(storage, "journal"), START).append(&mut record, count, false).is_ok();
+    let _ =
+        Journal::new(region(storage, "journal"), OPTIONS.journal_size, START).append(&mut record, count, false).is_ok();
 }
 
 /// The bytes as they are, again and again at places where records begin.

@@ -1,14 +1,22 @@
-//! The journal: a ring of checksummed records in a preallocated region.
+//! The journal: a ring of checksummed records that grows with the checkpoints.
 //!
 //! Record: magic (4), size of the entries (4), lsn (8), number of entries (4), checksum of the record before (4), zero
 //! (4), CRC-32C of the header up to here and of the entries (4), entries. It begins at a multiple of 64 bytes. A record
 //! that would cross the ring's end is preceded by a filler: a record of its own lsn whose entries are never read.
 //!
+//! The region may be larger than the ring is at the moment (`Journal::size`). Then it is sparse: its first bytes are
+//! taken from the medium, as many as the ring ever had, and the rest are holes. A filler reaches to the region's end
+//! wherever the ring ends, so that a position modulo the region's size is an offset whatever size the ring has.
+//!
 //! Invariants
 //! 1. Each record has the lsn after the one before and names its checksum; records of an earlier lap fit neither.
 //! 2. `head` is where the newest complete checkpoint says that replay starts; nothing from there to `tail` is
-//!    overwritten.
+//!    overwritten. So `tail` is in the lap of `head` or in the one after it.
 //! 3. `RESERVE` bytes stay free for records without entries, which recovery and the release of staged space need.
+//! 4. Bytes are taken from the medium before they are written: those below `backed` are, and all records lie there.
+//!    What is behind was never written and is never read, for to read a hole of a mapping makes pages.
+//! 5. The ring never becomes smaller than `backed`, and where the medium refuses to give more, it is just that: a ring
+//!    that does not grow has the room that it had. `room` is what is there even then.
 
 use super::Lsn;
 use super::StoreError;
@@ -22,6 +30,11 @@ pub const RECORD_HEADER_SIZE: usize = 32;
 pub const ALIGNMENT: u64 = 64;
 /// See invariant 3.
 const RESERVE: u64 = 4096;
+/// Largest region of a journal that grows: a filler has 32 bits for its size.
+pub const GROWN_SIZE_MAX: u64 = 1 << 32;
+/// Bounds of what is taken from the medium at a time.
+const STEP_SIZE_MIN: u64 = 4096;
+const STEP_SIZE_MAX: u64 = 4 * 1024 * 1024;
 pub const MAGIC_RECORD: u32 = u32::from_le_bytes(*b"TbJr");
 pub const MAGIC_FILLER: u32 = u32::from_le_bytes(*b"TbJf");
 
@@ -74,16 +87,31 @@ struct JournalRecord {
 /// See the module.
 pub struct Journal {
     region: Rc<dyn Region>,
-    size: u64,
+    /// Bytes of the region; a position modulo this is an offset.
+    span: u64,
+    /// Bytes that the ring has at least.
+    size_min: u64,
+    /// See invariant 4.
+    backed: u64,
+    /// Bytes that the ring should have, by the last checkpoint.
+    wanted: u64,
+    /// Whether the medium has refused more since the last checkpoint.
+    is_refused: bool,
     head: u64,
     tail: Position,
+    /// Where the ring ended when the tail last came there.
+    turn: u64,
 }
 
 impl Journal {
-    /// A journal whose replay starts at `start`; it is to be replayed before anything is appended.
-    pub fn new(region: Rc<dyn Region>, start: Position) -> Journal {
-        let size = region.size() / ALIGNMENT * ALIGNMENT;
-        Journal { region, size, head: start.at, tail: start }
+    /// A journal of `size_min` bytes, which may grow to what the region has, whose replay starts at `start`; it is to be
+    /// replayed before anything is appended.
+    pub fn new(region: Rc<dyn Region>, size_min: u64, start: Position) -> Journal {
+        let span = region.size() / ALIGNMENT * ALIGNMENT;
+        let size_min = size_min.min(span);
+        let backed = if size_min == span { span } else { region.data_end().clamp(size_min, span) };
+        let (wanted, is_refused) = (size_min, false);
+        Journal { region, span, size_min, backed, wanted, is_refused, head: start.at, tail: start, turn: span }
     }
 
     /// Where the next record goes.
@@ -96,14 +124,36 @@ impl Journal {
         &self.region
     }
 
-    /// Bytes of the ring.
+    /// Bytes of the ring as it is now.
     pub fn size(&self) -> u64 {
-        self.size
+        if self.has_turned() {
+            self.turn
+        } else if self.is_refused {
+            self.backed
+        } else {
+            self.wanted.max(self.backed)
+        }
+    }
+
+    /// Bytes that the journal has taken from the medium.
+    pub fn backed(&self) -> u64 {
+        self.backed
     }
 
     /// Bytes that replay would have to read.
     pub fn used(&self) -> u64 {
-        self.tail.at - self.head
+        let skipped = if self.has_turned() { self.span - self.turn } else { 0 };
+        self.tail.at - self.head - skipped
+    }
+
+    /// Bytes that are left, also if the medium gives no more.
+    pub fn room(&self) -> u64 {
+        self.size().min(self.backed).saturating_sub(self.used())
+    }
+
+    /// Whether replay would have to read so much that a checkpoint should begin.
+    pub fn is_checkpoint_due(&self) -> bool {
+        self.used() > self.wanted.min(self.size()) / 2
     }
 
     /// Releases everything before `head`.
@@ -112,22 +162,76 @@ impl Journal {
         self.head = head;
     }
 
-    /// Whether a record of `size` bytes, its header included, fits now; `reserved` may use what is kept by invariant 3.
-    pub fn check_room(&self, size: usize, reserved: bool) -> Result<(), StoreError> {
-        let needed = align(size as u64);
-        if needed > self.size / 4 {
-            return Err(StoreError::TooLarge);
-        }
-        let limit = if reserved { self.size } else { self.size - RESERVE };
-        if self.used() + self.filler_size(needed) + needed > limit { Err(StoreError::JournalFull) } else { Ok(()) }
+    /// Fits the ring to the last checkpoint, of whose bytes it is to have so many of a hundred.
+    pub fn fit(&mut self, checkpoint_size: u64, percent: u32) {
+        let wanted = (checkpoint_size.saturating_mul(u64::from(percent)) / 100).min(self.span);
+        self.wanted = wanted.next_multiple_of(STEP_SIZE_MIN).clamp(self.size_min, self.span);
+        self.is_refused = false;
     }
 
-    /// Appends a record. `record` has `RECORD_HEADER_SIZE` bytes before the entries, which are filled in here.
-    /// Errors: as `check_room`.
+    /// Whether the tail is in the lap after the head's.
+    fn has_turned(&self) -> bool {
+        self.head / self.span != self.tail.at / self.span
+    }
+
+    /// Where records of this lap end at most.
+    fn lap_end(&self) -> u64 {
+        if self.size() == self.span { self.span } else { self.size() - self.filler_room() }
+    }
+
+    /// What is free before the end of a ring that grows, for the header of a filler.
+    fn filler_room(&self) -> u64 {
+        if self.span == self.size_min { 0 } else { ALIGNMENT }
+    }
+
+    /// Where a lap ends whose next record does not fit at `offset`: a ring that does not grow counts what it skips as
+    /// used.
+    fn turn_at(&self, offset: u64) -> u64 {
+        if self.span == self.size_min { self.span } else { offset }
+    }
+
+    /// Bytes of the filler before a record of `needed` bytes. `reserved` may use what is kept by invariant 3. Takes
+    /// space from the medium. Errors: `TooLarge`, `JournalFull`; then nothing was written.
+    fn make_room(&mut self, needed: u64, reserved: bool) -> Result<u64, StoreError> {
+        if needed > self.size_min / 4 {
+            return Err(StoreError::TooLarge);
+        }
+        let offset = self.tail.at % self.span;
+        if !self.has_turned() && offset + needed <= self.lap_end() {
+            self.grow(offset + needed);
+        }
+        // In the lap after the head's the head is what is in the way.
+        let fits = self.has_turned() || offset + needed <= self.lap_end();
+        let (used, size) = match self.turn_at(offset) {
+            _ if fits => (self.used(), self.size()),
+            turn => (self.used() + turn - offset, turn),
+        };
+        let kept = if reserved { self.filler_room() } else { RESERVE };
+        match used + needed > size - kept {
+            true => Err(StoreError::JournalFull),
+            false => Ok(if fits { 0 } else { self.span - offset }),
+        }
+    }
+
+    /// Takes space from the medium for records up to `end`, with the reserve, and half of the smallest ring beyond, a
+    /// step at a time, so that `room` tells of it early. Where the medium refuses, the ring ends at what it has.
+    fn grow(&mut self, end: u64) {
+        if (end + self.size_min / 2).min(self.size()) <= self.backed {
+            return;
+        }
+        let step = (self.size_min / 16 / STEP_SIZE_MIN * STEP_SIZE_MIN).clamp(STEP_SIZE_MIN, STEP_SIZE_MAX);
+        let target = (end + RESERVE).max(self.backed + step).min(self.size());
+        match self.region.allocate(self.backed, target - self.backed) {
+            Ok(()) => self.backed = target,
+            Err(_) => self.is_refused = true,
+        }
+    }
+
+    /// Appends a record. `record` has `RECORD_HEADER_SIZE` bytes before the entries, which are filled in here;
+    /// `reserved` may use what is kept by invariant 3. Errors: `TooLarge`, `JournalFull`; then nothing was written.
     pub fn append(&mut self, record: &mut [u8], count: u32, reserved: bool) -> Result<Lsn, StoreError> {
-        self.check_room(record.len(), reserved)?;
         let needed = align(record.len() as u64);
-        let filler_size = self.filler_size(needed);
+        let filler_size = self.make_room(needed, reserved)?;
         if filler_size > 0 {
             let mut header = [0; RECORD_HEADER_SIZE];
             self.write(&mut header, MAGIC_FILLER, (filler_size as usize - RECORD_HEADER_SIZE) as u32, 0, filler_size);
@@ -147,14 +251,19 @@ impl Journal {
         record[24..28].fill(0);
         let crc = record_crc(record);
         record[28..32].copy_from_slice(&crc.to_le_bytes());
-        self.region.write(self.tail.at % self.size, record);
-        self.tail = Position { at: self.tail.at + step, lsn: self.tail.lsn + 1, previous: crc };
+        self.region.write(self.tail.at % self.span, record);
+        self.advance(step, crc, magic == MAGIC_FILLER);
     }
 
-    /// Bytes up to the ring's end, when a record of `needed` bytes does not fit before it.
-    fn filler_size(&self, needed: u64) -> u64 {
-        let rest = self.size - self.tail.at % self.size;
-        if rest < needed { rest } else { 0 }
+    /// The tail is behind a record of `step` bytes that was written or read.
+    fn advance(&mut self, step: u64, crc: u32, is_filler: bool) {
+        let offset = self.tail.at % self.span;
+        if is_filler {
+            self.turn = self.turn_at(offset);
+        } else if offset + step == self.span {
+            self.turn = self.span;
+        }
+        self.tail = Position { at: self.tail.at + step, lsn: self.tail.lsn + 1, previous: crc };
     }
 
     /// Reads all records from the head on and leaves the tail after the last. A torn record at the end is ignored.
@@ -165,7 +274,7 @@ impl Journal {
             return Err(StoreError::Damaged(format!(
                 "journal record {} at byte {} is unreadable, but record {later} after it is there",
                 self.tail.lsn,
-                self.tail.at % self.size
+                self.tail.at % self.span
             )));
         }
         Ok(())
@@ -177,15 +286,18 @@ impl Journal {
     pub fn replay_durable(&mut self, end: Lsn, visit: Visit) -> Result<(), StoreError> {
         self.replay_below(end, visit)?;
         if self.tail.lsn != end {
-            let offset = self.tail.at % self.size;
+            let offset = self.tail.at % self.span;
             return Err(StoreError::Damaged(format!(
                 "journal record {} at byte {offset} is unreadable, but those before {end} were synced",
                 self.tail.lsn
             )));
         }
         let mut header = [0; ALIGNMENT as usize];
-        for at in (self.tail.at..self.head + self.size).step_by(ALIGNMENT as usize) {
-            let offset = at % self.size;
+        for at in (self.tail.at..self.head + self.span).step_by(ALIGNMENT as usize) {
+            let offset = at % self.span;
+            if offset >= self.backed {
+                continue;
+            }
             self.region.read(offset, &mut header);
             let mut reader = Reader(&header);
             let (magic, _, lsn) = (reader.u32(), reader.u32(), reader.u64());
@@ -203,25 +315,28 @@ impl Journal {
             if !record.filler {
                 visit(self.tail.lsn, record.count, &record.entries)?;
             }
-            self.tail = Position { at: self.tail.at + record.size, lsn: self.tail.lsn + 1, previous: record.crc };
+            self.advance(record.size, record.crc, record.filler);
         }
         Ok(())
     }
 
     /// The record at the tail, if it is whole and the one expected there (invariant 1).
     fn read_record(&self) -> Option<JournalRecord> {
-        let offset = self.tail.at % self.size;
+        let offset = self.tail.at % self.span;
+        if offset >= self.backed {
+            return None;
+        }
         let mut header = [0; RECORD_HEADER_SIZE];
         self.region.read(offset, &mut header);
         let RecordHeader { magic, size, lsn, count, previous, crc } = header_of(&header)?;
         let step = align(u64::from(size) + RECORD_HEADER_SIZE as u64);
-        let fits = offset + step <= self.size && self.used() + step <= self.size;
+        let fits = offset + step <= self.span && self.tail.at - self.head + step <= self.span;
         if lsn != self.tail.lsn || previous != self.tail.previous || !fits {
             return None;
         }
         match magic {
             MAGIC_FILLER => {
-                let whole = record_crc(&header) == crc && offset + step == self.size;
+                let whole = record_crc(&header) == crc && offset + step == self.span;
                 whole.then(|| JournalRecord { filler: true, count, entries: Vec::new(), crc, size: step })
             }
             MAGIC_RECORD => {
@@ -235,12 +350,12 @@ impl Journal {
         }
     }
 
-    /// Looks through the whole ring for a record that must have been written after the tail's.
+    /// Looks through all that was ever written (invariant 4) for a record that must have been written after the tail's.
     pub fn find_later_record(&self) -> Option<Lsn> {
         const BLOCK: u64 = 64 * 1024;
         let mut block = Vec::new();
-        for start in (0..self.size).step_by(BLOCK as usize) {
-            block.resize(BLOCK.min(self.size - start) as usize, 0);
+        for start in (0..self.backed).step_by(BLOCK as usize) {
+            block.resize(BLOCK.min(self.backed - start) as usize, 0);
             self.region.read(start, &mut block);
             for (number, candidate) in block.chunks(ALIGNMENT as usize).enumerate() {
                 let lsn = self.later_record(start + number as u64 * ALIGNMENT, candidate);
@@ -256,7 +371,7 @@ impl Journal {
         let RecordHeader { magic, size, lsn, .. } = header_of(header)?;
         if magic != MAGIC_RECORD
             || lsn <= self.tail.lsn
-            || offset + RECORD_HEADER_SIZE as u64 + u64::from(size) > self.size
+            || offset + RECORD_HEADER_SIZE as u64 + u64::from(size) > self.backed
         {
             return None;
         }

@@ -75,13 +75,35 @@ pub const CHUNK_SIZE_MAX: u32 = 1 << 30;
 /// First entry kind that belongs to the caller; smaller ones are the store's own.
 pub const KIND_FOREIGN_FIRST: u8 = 64;
 
+/// How a journal grows with the checkpoints: it is to have a share of the size of the last one, for then a name is
+/// written to checkpoints a bounded number of times, however many names there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalGrowth {
+    /// Bytes that it has at most; what is more than 4 GiB counts as that, and what is less than it begins with as that.
+    pub size_max: u64,
+    /// Bytes that it is to have for each 100 bytes of the last checkpoint.
+    pub checkpoint_percent: u32,
+}
+
+impl JournalGrowth {
+    /// Of a journal that does not grow.
+    pub const NONE: JournalGrowth = JournalGrowth { size_max: 0, checkpoint_percent: 0 };
+
+    /// Of a store for `size` bytes of data: some 110 bytes a name, of which a checkpoint has some 150.
+    pub fn of_store(size: u64) -> JournalGrowth {
+        JournalGrowth { size_max: size / 16, checkpoint_percent: 75 }
+    }
+}
+
 /// How a store is laid out; fixed at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreOptions {
     /// Bytes for data; rounded down to pages of 4 KiB.
     pub size: u64,
-    /// Bytes for the journal.
+    /// Bytes for the journal, taken from the medium at once.
     pub journal_size: u64,
+    /// How it grows beyond that, on media that forget.
+    pub journal_growth: JournalGrowth,
     /// Whether chunks carry checksums that are verified at each read.
     pub checksums: bool,
 }
@@ -108,7 +130,7 @@ pub struct Usage {
     pub free: u64,
     /// Bytes of data space that were ever taken from the medium, in whole pages of the size that it lies on.
     pub backed: u64,
-    /// Bytes of the journal.
+    /// Bytes that the journal has taken from the medium.
     pub journal_size: u64,
     /// Bytes of the journal that the next recovery would have to replay.
     pub journal_used: u64,
@@ -355,10 +377,15 @@ impl Store {
         self.state.borrow_mut().usage()
     }
 
-    /// Bytes that the journal has left, and all that it has.
-    pub fn journal_room(&self) -> (u64, u64) {
+    /// Bytes that the journal has left, also if the medium gives no more.
+    pub fn journal_room(&self) -> u64 {
+        self.state.borrow().journal.room()
+    }
+
+    /// Bytes of the journal that are used, and how many it may use now if the medium gives them.
+    pub fn journal_fill(&self) -> (u64, u64) {
         let journal = &self.state.borrow().journal;
-        (journal.size() - journal.used(), journal.size())
+        (journal.used(), journal.size())
     }
 
     /// Checks that every page is used exactly once or free, and that all chunks are sound; says what is not. For tests

@@ -9,7 +9,7 @@ use super::journal::{self, Journal, Position};
 use super::registered_buffers::{RegisteredBuffers, mapped_runs};
 use super::state::StoreState;
 use super::superblock::{Head, SUPER_SIZE, Superblock};
-use super::{EntryError, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
+use super::{EntryError, JournalGrowth, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
 use reactor::{
     OpenMode, Region, STAMPS_SIZE, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, StampedRegion, Storage, SubmissionsLeft,
     submissions_left,
@@ -65,6 +65,10 @@ pub fn create(
     let options = StoreOptions {
         size: options.size / PAGE_SIZE * PAGE_SIZE,
         journal_size: options.journal_size / PAGE_SIZE * PAGE_SIZE,
+        journal_growth: JournalGrowth {
+            size_max: journal_size_max(storage.as_ref(), options),
+            ..options.journal_growth
+        },
         checksums: options.checksums,
     };
     if options.size == 0 || options.size / PAGE_SIZE > u64::from(u32::MAX) {
@@ -82,7 +86,8 @@ pub fn create(
         }
     }
     let data = make(storage.as_ref(), NAME_DATA, options.size, false)?;
-    let journal = make(storage.as_ref(), NAME_JOURNAL, options.journal_size, true)?;
+    let journal = make(storage.as_ref(), NAME_JOURNAL, options.journal_growth.size_max, false)?;
+    allocate(journal.as_ref(), options.journal_size)?;
     let superblock = make(storage.as_ref(), NAME_SUPER, SUPER_SIZE, true)?;
     let start = Position { at: 0, lsn: 1, previous: 0 };
     let power_cycle = power_cycle(storage.as_ref())?;
@@ -91,18 +96,29 @@ pub fn create(
     let space = (new_allocator(options.size, Vec::new())?, RegisteredBuffers::default());
     let durability = Durability::new(storage.is_volatile(), power_cycle);
     let stamped = stamped(storage.as_ref(), &data)?;
-    let journal = Journal::new(journal, start);
+    let journal = Journal::new(journal, options.journal_size, start);
     Ok(StoreState::new(storage, superblock, (data, stamped), journal, Files::default(), space, durability))
 }
 
-fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<Rc<dyn Region>, StoreError> {
+fn make(storage: &dyn Storage, name: &str, size: u64, is_whole: bool) -> Result<Rc<dyn Region>, StoreError> {
     let region = storage
         .open(name, size, OpenMode::CreateNew)
         .map_err(|error| StoreError::Medium("create a file of the store", error))?;
-    if allocate {
-        region.allocate(0, size).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
+    if is_whole {
+        allocate(region.as_ref(), size)?;
     }
     Ok(region)
+}
+
+fn allocate(region: &dyn Region, size: u64) -> Result<(), StoreError> {
+    region.allocate(0, size).map_err(|error| StoreError::Medium("allocate a file of the store", error))
+}
+
+/// Bytes of the region of a new journal. On media that keep what was synced it does not grow: holes are slow to write
+/// there.
+fn journal_size_max(storage: &dyn Storage, options: &StoreOptions) -> u64 {
+    let grown = if storage.is_volatile() { options.journal_growth.size_max.min(journal::GROWN_SIZE_MAX) } else { 0 };
+    grown.max(options.journal_size) / PAGE_SIZE * PAGE_SIZE
 }
 
 /// Part of a store's size that an attribute cache may have beside it, once there are so many files.
@@ -170,7 +186,7 @@ fn kept(storage: &dyn Storage, name: &str, size: u64, allocated: u64) -> Result<
         }
         None => make(storage, name, size, false)?,
     };
-    region.allocate(0, allocated).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
+    allocate(region.as_ref(), allocated)?;
     Ok(region)
 }
 
@@ -195,7 +211,7 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     let superblock = Superblock::open(superblock, identity)?;
     let (data, journal) = (open_region(storage.as_ref(), NAME_DATA)?, open_region(storage.as_ref(), NAME_JOURNAL)?);
     let options = superblock.options;
-    if data.size() != options.size || journal.size() != options.journal_size {
+    if data.size() != options.size || journal.size() != options.journal_growth.size_max {
         return Err(StoreError::Damaged(
             "the files `data` and `journal` do not have the sizes that `super` says".into(),
         ));
@@ -206,10 +222,13 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     durability.power_was_lost = !durability.is_volatile && durability.power_cycle_now != head.power_cycle;
     durability.power_cycle = head.power_cycle;
     let mut tables = RecoveryTables { files: Files::default(), copies: Vec::new(), replay };
+    let mut checkpoint_size = 0;
     checkpoint::load(storage.as_ref(), &superblock.head, &mut |block| {
+        checkpoint_size += block.len() as u64;
         tables.apply_all("checkpoint block", 0, None, block)
     })?;
-    let mut journal = Journal::new(journal, superblock.head.start);
+    let mut journal = Journal::new(journal, options.journal_size, superblock.head.start);
+    journal.fit(checkpoint_size, options.journal_growth.checkpoint_percent);
     let mut visit = |lsn, count, bytes: &[u8]| {
         // The copies of the record before are done: they were made before this one was written (state, invariant 3).
         tables.copies.clear();

@@ -96,11 +96,11 @@ fn look(storage: &dyn Storage, is_sound: IsSound<'_>) -> Result<Findings, StoreE
     }
     let mut search = Search { findings: Findings::default(), is_sound };
     let Some((head, sizes)) = search.superblock(superblock.as_ref()) else { return Ok(search.findings) };
-    if (data.size(), journal.size()) != sizes {
+    if (data.size(), journal.size()) != (sizes.data, sizes.region) {
         let (data, journal) = (data.size(), journal.size());
         search.unreadable(format!(
             "`data` and `journal` have {data} and {journal} bytes, and `super` says {} and {}",
-            sizes.0, sizes.1
+            sizes.data, sizes.region
         ));
         return Ok(search.findings);
     }
@@ -115,7 +115,7 @@ fn look(storage: &dyn Storage, is_sound: IsSound<'_>) -> Result<Findings, StoreE
     // cycle, and all of it counts wherever a copy of it lies.
     let all_counts = storage.is_volatile() || head.power_cycle == 0 || power_cycle()? == head.power_cycle;
     let end = if all_counts { Lsn::MAX } else { head.durable };
-    search.journal(journal, head.start, end);
+    search.journal(journal, sizes.least, head.start, end);
     Ok(search.findings)
 }
 
@@ -123,6 +123,24 @@ fn look(storage: &dyn Storage, is_sound: IsSound<'_>) -> Result<Findings, StoreE
 struct Word {
     bytes: Vec<u8>,
     flipped: Option<u64>,
+}
+
+/// Bytes of `data`; of the journal, what it began with; and of its region, which is larger where the journal grows.
+struct Sizes {
+    data: u64,
+    least: u64,
+    region: u64,
+}
+
+/// The journal as it is read.
+struct Ring<'a> {
+    region: &'a dyn Region,
+    /// A position modulo this is an offset.
+    span: u64,
+    /// Bytes of a record at most.
+    record_size_max: u64,
+    /// What is behind was never taken from the medium.
+    end_of_records: u64,
 }
 
 struct Search<'a> {
@@ -143,7 +161,7 @@ impl Search<'_> {
     }
 
     /// The head that counts, and the sizes that `data` and the journal have to have.
-    fn superblock(&mut self, region: &dyn Region) -> Option<(Head, (u64, u64))> {
+    fn superblock(&mut self, region: &dyn Region) -> Option<(Head, Sizes)> {
         let Some(identity) = identity_of(region) else {
             self.unreadable("the identity in `super`".to_owned());
             return None;
@@ -169,7 +187,32 @@ impl Search<'_> {
         if newest.is_none() {
             self.unreadable("both heads of checkpoints in `super`".to_owned());
         }
-        newest.map(|(_, head)| (head, superblock::sizes(&identity.bytes)))
+        let (data, least) = superblock::sizes(&identity.bytes);
+        let sizes = Sizes { data, least, region: self.grown_journal_size(region)?.unwrap_or(least) };
+        newest.map(|(_, head)| (head, sizes))
+    }
+
+    /// The size of the region of a journal that grows. Nothing at all if that can't be told.
+    fn grown_journal_size(&mut self, region: &dyn Region) -> Option<Option<u64>> {
+        let growth = read(region, superblock::GROWTH_OFFSET, superblock::GROWTH_SIZE);
+        if growth.iter().all(|byte| *byte == 0) {
+            return Some(None);
+        }
+        let set_bits: u32 = growth.iter().map(|byte| byte.count_ones()).sum();
+        if set_bits == 1 {
+            // No growth has so few bits: this was all zeros.
+            let at = growth.iter().position(|byte| *byte != 0).unwrap_or_default();
+            let bit = at as u64 * 8 + u64::from(growth[at].trailing_zeros());
+            let word = Word { bytes: Vec::new(), flipped: Some(bit) };
+            self.flipped("super", superblock::GROWTH_OFFSET, &word, || "that the journal does not grow".to_owned());
+            return Some(None);
+        }
+        let Some(word) = word_of(growth, superblock::GROWTH_SIZE as usize - 4) else {
+            self.unreadable("what `super` says of the journal's growth".to_owned());
+            return None;
+        };
+        self.flipped("super", superblock::GROWTH_OFFSET, &word, || "how the journal grows".to_owned());
+        Some(Some(superblock::grown_journal_size(&word.bytes)))
     }
 
     fn checkpoint(&mut self, storage: &dyn Storage, head: &Head) {
@@ -206,37 +249,36 @@ impl Search<'_> {
         })
     }
 
-    fn journal(&mut self, region: Rc<dyn Region>, start: Position, end: Lsn) {
-        let (ring, mut tail) = (region.size() / journal::ALIGNMENT * journal::ALIGNMENT, start);
+    fn journal(&mut self, region: Rc<dyn Region>, size_min: u64, start: Position, end: Lsn) {
+        let span = region.size() / journal::ALIGNMENT * journal::ALIGNMENT;
+        let end_of_records = Journal::new(region.clone(), size_min, start).backed();
+        let ring = Ring { region: region.as_ref(), span, record_size_max: size_min / 4, end_of_records };
+        let mut tail = start;
         while tail.lsn < end {
-            let offset = tail.at % ring;
-            let room = (ring - offset).min(start.at + ring - tail.at);
-            let Some((word, next)) = self.record(region.as_ref(), (offset, room), tail, ring) else { break };
+            let offset = tail.at % span;
+            let room = (span - offset).min(start.at + span - tail.at);
+            let Some((word, next)) = self.record(&ring, (offset, room), tail) else { break };
             self.flipped("journal", offset, &word, || format!("record {}", tail.lsn));
             self.findings.records += 1;
             tail = next;
         }
-        let place = format!("record {} of the journal, at byte {}", tail.lsn, tail.at % ring);
+        let place = format!("record {} of the journal, at byte {}", tail.lsn, tail.at % span);
         if end < Lsn::MAX && tail.lsn < end {
             return self.unreadable(format!("{place}, though those before {end} were synced"));
         }
         if tail.lsn < end
-            && let Some(later) = Journal::new(region, tail).find_later_record()
+            && let Some(later) = Journal::new(region.clone(), size_min, tail).find_later_record()
         {
             self.unreadable(format!("{place}, with record {later} after it"));
         }
     }
 
     /// The record at the tail, and where the next one begins.
-    fn record(
-        &self,
-        region: &dyn Region,
-        (offset, room): (u64, u64),
-        tail: Position,
-        ring: u64,
-    ) -> Option<(Word, Position)> {
+    fn record(&self, ring: &Ring<'_>, (offset, room): (u64, u64), tail: Position) -> Option<(Word, Position)> {
         let header_size = RECORD_HEADER_SIZE as u64;
-        let header = (room >= header_size).then(|| read(region, offset, header_size))?;
+        // A look at what was never taken from the medium would take it.
+        let size_max = room.min(ring.record_size_max).min(ring.end_of_records.saturating_sub(offset));
+        let header = (size_max >= header_size).then(|| read(ring.region, offset, header_size))?;
         // Where more than one bit of what is known beforehand is otherwise, as at the journal's end, there is no need to
         // try sizes, which may be large.
         let found = journal::header_of(&header)?;
@@ -245,11 +287,10 @@ impl Search<'_> {
             return None;
         }
         // Of a filler the header is all there is.
-        let size_max = room.min(ring / 4);
         let sizes = plausible_sizes(&header).map(|size| header_size + u64::from(size)).filter(|size| *size <= size_max);
         let candidates = std::iter::once(header_size).chain(sizes);
         candidates
-            .filter_map(|size| word_of_parts(read(region, offset, size), RECORD_CRC, RECORD_HEADER_SIZE))
+            .filter_map(|size| word_of_parts(read(ring.region, offset, size), RECORD_CRC, RECORD_HEADER_SIZE))
             .find_map(|word| {
                 let record = journal::header_of(&word.bytes)?;
                 let step = (header_size + u64::from(record.size)).next_multiple_of(journal::ALIGNMENT);
@@ -258,19 +299,22 @@ impl Search<'_> {
                         let entries = &word.bytes[RECORD_HEADER_SIZE..];
                         entries.len() == record.size as usize && self.count_entries(entries) == Some(record.count)
                     }
-                    MAGIC_FILLER => word.bytes.len() == RECORD_HEADER_SIZE && step == ring - offset,
+                    MAGIC_FILLER => word.bytes.len() == RECORD_HEADER_SIZE && step == ring.span - offset,
                     _ => false,
                 };
                 let next = Position { at: tail.at + step, lsn: tail.lsn + 1, previous: record.crc };
                 let is_next = (record.lsn, record.previous) == (tail.lsn, tail.previous) && step <= room;
-                (is_expected && is_next && self.is_linked(region, next, ring)).then_some((word, next))
+                (is_expected && is_next && self.is_linked(ring, next)).then_some((word, next))
             })
     }
 
     /// Whether the record there, if it is the next one, names the checksum of the one before.
-    fn is_linked(&self, region: &dyn Region, place: Position, ring: u64) -> bool {
-        let offset = place.at % ring;
-        let header = read(region, offset, RECORD_HEADER_SIZE as u64);
+    fn is_linked(&self, ring: &Ring<'_>, place: Position) -> bool {
+        let offset = place.at % ring.span;
+        if offset >= ring.end_of_records {
+            return true;
+        }
+        let header = read(ring.region, offset, RECORD_HEADER_SIZE as u64);
         let is_whole = |word: &Word| word.flipped.is_none();
         let Some(record) = journal::header_of(&header) else { return true };
         if record.lsn != place.lsn || record.previous == place.previous {
@@ -278,9 +322,9 @@ impl Search<'_> {
         }
         // It names another one: that is a lie only if it is whole itself.
         let size = RECORD_HEADER_SIZE as u64 + if record.magic == MAGIC_RECORD { u64::from(record.size) } else { 0 };
-        let fits = size <= ring - offset;
+        let fits = size <= ring.end_of_records - offset;
         !(fits
-            && word_of_parts(read(region, offset, size), RECORD_CRC, RECORD_HEADER_SIZE)
+            && word_of_parts(read(ring.region, offset, size), RECORD_CRC, RECORD_HEADER_SIZE)
                 .is_some_and(|word| is_whole(&word)))
     }
 

@@ -390,7 +390,7 @@ impl StoreState {
             backed: (u64::from(self.allocator.backed()) * PAGE_SIZE)
                 .next_multiple_of(self.page_size)
                 .min(u64::from(self.allocator.total()) * PAGE_SIZE),
-            journal_size: self.journal.size(),
+            journal_size: self.journal.backed(),
             journal_used: self.journal.used(),
             chunks: self.chunk_count,
             files: self.files.count(),

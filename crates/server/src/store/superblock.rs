@@ -1,13 +1,13 @@
 //! The superblock: whose store this is, how it is laid out, and where recovery starts.
 //!
 //! Region `super`: at 0 the identity, written last at creation and never again; behind it the placement, which stores
-//! that were made before it was kept lack; at 4096 and 8192 two checkpoint heads, of which the valid one with the
+//! that were made before it was kept lack, and how the journal grows, where it does; at 4096 and 8192 two checkpoint heads, of which the valid one with the
 //! higher version counts. A new head never overwrites the one that counts.
 
 use super::entries::Reader;
 use super::journal::Position;
 use super::salvage::has_flipped_identity;
-use super::{Lsn, StoreError, StoreIdentity, StoreOptions};
+use super::{JournalGrowth, Lsn, StoreError, StoreIdentity, StoreOptions};
 use reactor::Region;
 use std::rc::Rc;
 use wire::Placement;
@@ -25,6 +25,9 @@ const HEAD_STEP: u64 = 4096;
 pub const IDENTITY_SIZE: u64 = 64;
 /// Where an identity says how large `data` and the journal are.
 const SIZES_AT: usize = 40;
+/// Where is told how the journal grows, with a checksum; zeros where it does not.
+pub const GROWTH_OFFSET: u64 = 72;
+pub const GROWTH_SIZE: u64 = 16;
 const PLACEMENTS: [Placement; 2] = [Placement::Modular, Placement::Ring];
 
 /// Where recovery starts.
@@ -70,6 +73,9 @@ impl Superblock {
         let bytes = encode_identity(&options, identity);
         assert!(bytes.len() as u64 == IDENTITY_SIZE);
         superblock.region.write(IDENTITY_SIZE, &encode_placement(identity.placement));
+        if options.journal_growth.size_max > options.journal_size {
+            superblock.region.write(GROWTH_OFFSET, &encode_growth(options.journal_growth));
+        }
         superblock.region.write(8, &bytes[8..]);
         superblock.region.write(0, &bytes[..8]);
         superblock
@@ -199,7 +205,44 @@ fn read_identity(region: &dyn Region, identity: StoreIdentity) -> Result<StoreOp
         ));
     }
     let (size, journal_size) = (reader.u64().unwrap_or_default(), reader.u64().unwrap_or_default());
-    Ok(StoreOptions { size, journal_size, checksums: reader.u32().unwrap_or_default() != 0 })
+    let no_growth = JournalGrowth { size_max: journal_size, ..JournalGrowth::NONE };
+    let journal_growth = read_growth(region)?.unwrap_or(no_growth);
+    Ok(StoreOptions { size, journal_size, journal_growth, checksums: reader.u32().unwrap_or_default() != 0 })
+}
+
+/// Bytes of the journal's region, percents of a checkpoint, and the checksum of both.
+fn encode_growth(growth: JournalGrowth) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&growth.size_max.to_le_bytes());
+    bytes[8..12].copy_from_slice(&growth.checkpoint_percent.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..12]);
+    bytes[12..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// Bytes of the region of a journal that grows, as the bytes at `GROWTH_OFFSET` say.
+pub fn grown_journal_size(growth: &[u8]) -> u64 {
+    Reader(growth).u64().unwrap_or_default()
+}
+
+/// How the journal grows; nothing where it does not. Errors: `Damaged`.
+fn read_growth(region: &dyn Region) -> Result<Option<JournalGrowth>, StoreError> {
+    let mut bytes = [0; 16];
+    region.read(GROWTH_OFFSET, &mut bytes);
+    if bytes == [0; 16] {
+        return Ok(None);
+    }
+    let mut reader = Reader(&bytes);
+    let growth = JournalGrowth {
+        size_max: reader.u64().unwrap_or_default(),
+        checkpoint_percent: reader.u32().unwrap_or_default(),
+    };
+    if encode_growth(growth) != bytes {
+        return Err(StoreError::Damaged(
+            "what `super` says of the journal's growth does not match its checksum".into(),
+        ));
+    }
+    Ok(Some(growth))
 }
 
 /// The number of a placement, from 1, and its checksum.

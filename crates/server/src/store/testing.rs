@@ -36,6 +36,8 @@ struct Power {
     is_off: Cell<bool>,
     writes: Cell<u64>,
     tear: Cell<u64>,
+    /// What was allocated after the end, and is to be forgotten.
+    vain: RefCell<Vec<(Rc<TestRegion>, usize)>>,
     /// Allocations that still succeed.
     allocations_left: Cell<Option<u64>>,
     /// Whether the medium keeps what was synced; else it keeps everything, or nothing.
@@ -137,6 +139,9 @@ impl TestDisk {
         self.power.is_off.set(false);
         self.power.left.set(None);
         self.power.syncs_left.set(None);
+        for (region, page) in self.power.vain.take() {
+            region.allocated.borrow_mut().remove(&page);
+        }
     }
 
     /// Writes so far.
@@ -158,7 +163,9 @@ impl TestDisk {
     pub fn duplicate(&self) -> TestDisk {
         let copy = TestDisk::default();
         for (name, region) in self.regions.borrow().iter() {
+            let allocated = region.allocated.clone();
             let region = TestRegion::new(PageAligned::of(&region.bytes.borrow()), copy.power.clone());
+            region.allocated.swap(&allocated);
             copy.regions.borrow_mut().insert(name.clone(), region);
         }
         copy
@@ -260,6 +267,8 @@ pub struct TestRegion {
     /// Pages where the two may differ; those of failed syncs count as clean.
     dirty: RefCell<BTreeSet<usize>>,
     lost: RefCell<BTreeSet<usize>>,
+    /// Pages that have space.
+    allocated: RefCell<BTreeSet<usize>>,
     power: Rc<Power>,
     /// Ranges that are lent for writing, by mapping lock.
     mapping_locks: RefCell<BTreeMap<u64, Vec<Range<u64>>>>,
@@ -306,11 +315,19 @@ impl TestRegion {
             durable,
             dirty,
             lost: RefCell::default(),
+            allocated: RefCell::default(),
             power,
             mapping_locks: RefCell::default(),
             mapping_lock_count: Cell::new(0),
             own: own.clone(),
         })
+    }
+
+    /// What is read or written has space.
+    fn check_allocated(&self, offset: u64, size: u64) {
+        let pages = offset as usize / PAGE..((offset + size) as usize).div_ceil(PAGE);
+        let count = self.allocated.borrow().range(pages.clone()).count();
+        assert!(size == 0 || count == pages.len(), "bytes {offset}+{size} are in a hole");
     }
 
     fn note_dirty(&self, offset: u64, size: u64) {
@@ -351,16 +368,30 @@ impl Region for TestRegion {
             Some(0) => Err(io::ErrorKind::StorageFull.into()),
             left => {
                 self.power.allocations_left.set(left.map(|left| left - 1));
+                let pages = offset as usize / PAGE..((offset + size) as usize).div_ceil(PAGE);
+                let mut allocated = self.allocated.borrow_mut();
+                for page in pages {
+                    if allocated.insert(page) && self.power.is_off.get() {
+                        let own = self.own.upgrade().expect("it is in use");
+                        self.power.vain.borrow_mut().push((own, page));
+                    }
+                }
                 Ok(())
             }
         }
     }
 
+    fn data_end(&self) -> u64 {
+        self.allocated.borrow().last().map_or(0, |page| (((page + 1) * PAGE) as u64).min(self.size()))
+    }
+
     fn read(&self, offset: u64, into: &mut [u8]) {
+        self.check_allocated(offset, into.len() as u64);
         into.copy_from_slice(&self.bytes.borrow()[offset as usize..offset as usize + into.len()]);
     }
 
     fn write(&self, offset: u64, from: &[u8]) {
+        self.check_allocated(offset, from.len() as u64);
         let kept = self.power.spend(from.len() as u64) as usize;
         self.note_dirty(offset, kept as u64);
         self.bytes.borrow_mut()[offset as usize..][..from.len()][..kept].copy_from_slice(&from[..kept]);

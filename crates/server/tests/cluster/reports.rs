@@ -137,6 +137,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             directory: directory.to_path_buf(),
             store_size: 8 << 20,
             journal_size: 1 << 20,
+            journal_growth: server::JournalGrowth::NONE,
             checksums: false,
             connections_max: 4,
             timeout: 2 * SECOND,

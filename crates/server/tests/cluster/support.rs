@@ -115,6 +115,7 @@ impl TestCluster {
             directory: PathBuf::from(DIRECTORY),
             store_size: 16 << 20,
             journal_size: 256 << 10,
+            journal_growth: server::JournalGrowth::NONE,
             checksums: self.checksums,
             connections_max: 128,
             timeout: 2 * SECOND,

@@ -33,7 +33,7 @@ const SINGLE: [Row; 46] = [
     ("bytes_registered", "store_registered_bytes", Gauge, "Bytes that clients may write to by themselves."),
     ("bytes_orphaned", "store_orphaned_bytes", Gauge, "Bytes that clients which have gone may have mapped."),
     ("page_size", "store_page_size_bytes", Gauge, "Size of the pages that the store lies on."),
-    ("journal_size", "journal_size_bytes", Gauge, "Bytes of the journal."),
+    ("journal_size", "journal_size_bytes", Gauge, "Bytes that the journal has taken."),
     ("journal_used", "journal_used_bytes", Gauge, "Bytes of the journal that recovery would read."),
     ("chunks", "chunks", Gauge, "Chunks that the store holds."),
     ("files", "files_with_chunks", Gauge, "Files of which the store holds chunks."),

@@ -148,7 +148,8 @@ fn rotten_data_can_be_cut() {
 /// Method: crash at each write of a creation, and create again.
 #[test]
 fn creation_is_all_or_nothing() {
-    let options = StoreOptions { size: 1 << 20, journal_size: 64 * 1024, checksums: false };
+    let options =
+        StoreOptions { size: 1 << 20, journal_size: 64 * 1024, journal_growth: JournalGrowth::NONE, checksums: false };
     let disk = TestDisk::default();
     Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
     for crash in 0..disk.writes() {
@@ -182,7 +183,8 @@ fn a_store_belongs_to_one_server() {
     ] {
         assert!(matches!(open(identity), Err(StoreError::Incompatible(_))));
     }
-    let options = StoreOptions { size: 1 << 20, journal_size: 64 * 1024, checksums: false };
+    let options =
+        StoreOptions { size: 1 << 20, journal_size: 64 * 1024, journal_growth: JournalGrowth::NONE, checksums: false };
     assert!(matches!(Store::create(Rc::new(disk.clone()), &options, IDENTITY), Err(StoreError::Incompatible(_))));
     open(IDENTITY).unwrap();
 }

@@ -1,6 +1,7 @@
 //! Tests of the store as a whole.
 
 mod damage;
+mod growth;
 mod model;
 mod power;
 mod registered_buffers;
@@ -16,8 +17,13 @@ const IDENTITY: StoreIdentity =
 
 /// A store of `size` bytes with a small journal on a disk of its own.
 fn new_store(size: u64, checksums: bool) -> (TestDisk, Store) {
+    new_growing_store(size, JournalGrowth::NONE, checksums)
+}
+
+/// The same, with a journal that grows.
+fn new_growing_store(size: u64, journal_growth: JournalGrowth, checksums: bool) -> (TestDisk, Store) {
     let disk = TestDisk::default();
-    let options = StoreOptions { size, journal_size: 64 * 1024, checksums };
+    let options = StoreOptions { size, journal_size: 64 * 1024, journal_growth, checksums };
     let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
     (disk, store)
 }

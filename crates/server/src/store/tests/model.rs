@@ -151,20 +151,30 @@ pub struct World {
     checkpoint: Option<(Checkpoint, Option<u8>)>,
     /// Whether checkpoints begin so late that the journal fills up.
     is_lazy: bool,
+    /// Whether the journal grows with checkpoints, which then are larger than what is in the store.
+    grows: bool,
     /// How often things happened, to see that the test does test them.
     pub counts: BTreeMap<&'static str, u64>,
 }
 
 impl World {
+    /// With a journal that grows, unless the seed is a multiple of four.
     fn new(seed: u64, pages: u64, checksums: bool) -> World {
-        let (disk, store) = new_store(pages * PAGE_SIZE, checksums);
-        World::around(seed, disk, store)
+        let size_max = [0, 2, 3, 16][seed as usize % 4] * 64 * 1024;
+        let growth = JournalGrowth { size_max, checkpoint_percent: 75 };
+        let (disk, store) = new_growing_store(pages * PAGE_SIZE, growth, checksums);
+        World { grows: size_max > 0, ..World::around(seed, disk, store) }
     }
 
     /// On a disk that keeps what was synced when power is lost.
     pub fn stable(seed: u64, pages: u64, checksums: bool) -> World {
         let disk = TestDisk::stable();
-        let options = StoreOptions { size: pages * PAGE_SIZE, journal_size: 64 * 1024, checksums };
+        let options = StoreOptions {
+            size: pages * PAGE_SIZE,
+            journal_size: 64 * 1024,
+            journal_growth: JournalGrowth::NONE,
+            checksums,
+        };
         let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
         sync(&store).unwrap();
         World::around(seed, disk, store)
@@ -186,6 +196,7 @@ impl World {
             readers: Vec::new(),
             checkpoint: None,
             is_lazy: seed % 3 == 1,
+            grows: false,
             counts: BTreeMap::new(),
         }
     }
@@ -465,8 +476,16 @@ impl World {
         if let Some(next) = next {
             (next..=10).for_each(|key| put_value(&mut checkpoint, &self.model, key));
         }
+        let repeats = if self.grows { self.random.below(100) } else { 0 };
+        for _ in 0..repeats {
+            (0..=10).for_each(|key| put_value(&mut checkpoint, &self.model, key));
+        }
+        let journal_size = self.store.usage().journal_size;
         checkpoint.finish().unwrap();
         self.count("checkpoint");
+        if journal_size > 64 * 1024 {
+            self.count("checkpoint of a grown journal");
+        }
         if !self.store.is_volatile() {
             self.sync();
         }
@@ -651,6 +670,7 @@ fn long_histories_survive_crashes() {
         "touched twice",
         "punched",
         "reserved",
+        "checkpoint of a grown journal",
     ] {
         assert!(counts.get(what).is_some_and(|&count| count > 20), "{what} hardly happened: {counts:?}");
     }

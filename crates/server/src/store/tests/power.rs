@@ -83,7 +83,12 @@ fn a_failed_sync_takes_nothing_of_what_has_arrived() {
     for round in 0..80 {
         let (is_late, is_killed) = (round % 2 == 1, round % 4 >= 2);
         let disk = TestDisk::stable();
-        let options = StoreOptions { size: 64 * PAGE_SIZE, journal_size: 64 * 1024, checksums: false };
+        let options = StoreOptions {
+            size: 64 * PAGE_SIZE,
+            journal_size: 64 * 1024,
+            journal_growth: JournalGrowth::NONE,
+            checksums: false,
+        };
         let mut store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
         sync(&store).unwrap();
         write(&store, 1, 0, 65_536, 0, &[1; 100]).unwrap();
@@ -165,7 +170,8 @@ fn a_failed_sync_is_made_good_by_the_next_life() {
 /// Method: power is lost at each step of a creation's first sync.
 #[test]
 fn creation_survives_power_loss() {
-    let options = StoreOptions { size: 1 << 20, journal_size: 64 * 1024, checksums: false };
+    let options =
+        StoreOptions { size: 1 << 20, journal_size: 64 * 1024, journal_growth: JournalGrowth::NONE, checksums: false };
     let mut random = Random(11);
     for round in 0..400 {
         let disk = TestDisk::stable();
@@ -187,7 +193,8 @@ fn creation_survives_power_loss() {
 #[test]
 fn overwrites_do_not_scatter_a_chunk_for_ever() {
     let disk = TestDisk::stable();
-    let options = StoreOptions { size: 4 << 20, journal_size: 64 * 1024, checksums: true };
+    let options =
+        StoreOptions { size: 4 << 20, journal_size: 64 * 1024, journal_growth: JournalGrowth::NONE, checksums: true };
     let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
     sync(&store).unwrap();
     let mut expected = vec![7; 1 << 20];

@@ -211,7 +211,8 @@ fn nothing_is_faulted_in_where_there_is_no_room() {
     assert!(matches!(write(&store, 1, 0, 1 << 20, 0, &[3; 1 << 20]), Err(StoreError::Full)));
     disk.fail_allocations_after(None);
     write(&store, 1, 0, 1 << 20, 0, &[3; 1 << 20]).unwrap();
-    let options = StoreOptions { size: 16 << 20, journal_size: 64 * 1024, checksums: false };
+    let options =
+        StoreOptions { size: 16 << 20, journal_size: 64 * 1024, journal_growth: JournalGrowth::NONE, checksums: false };
     let stable = Store::create(Rc::new(TestDisk::stable()), &options, IDENTITY).unwrap();
     assert!(!stable.is_prefault_due() && !stable.prefault_step());
 }

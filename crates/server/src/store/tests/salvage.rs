@@ -9,7 +9,11 @@ fn look(disk: &TestDisk, mend: bool) -> Findings {
 
 /// A store of two checkpoints with some records of the journal after them, and what its files hold.
 fn filled(size: u64) -> (TestDisk, Store) {
-    let (disk, store) = new_store(size, true);
+    filled_growing(size, JournalGrowth::NONE)
+}
+
+fn filled_growing(size: u64, growth: JournalGrowth) -> (TestDisk, Store) {
+    let (disk, store) = new_growing_store(size, growth, true);
     let mut random = Random(7);
     for round in 0..3 {
         for file in 1..4u64 {
@@ -76,6 +80,30 @@ fn one_flipped_bit_is_put_right() {
             assert!(contents(&reopen(&copy).unwrap()) == expected, "{name} {offset}.{bit}");
         }
         assert!(refused as f64 >= part * count as f64, "{name}: {refused} of {count} bits matter");
+    }
+}
+
+/// Goal: the same of what says how the journal grows, or that it does not; and a journal that grows is read no further
+/// than it was taken.
+/// Method: flip each bit of it; a test disk lets nobody read holes.
+#[test]
+fn growth_is_put_right() {
+    let grows = JournalGrowth { size_max: 1 << 20, checkpoint_percent: 75 };
+    for growth in [JournalGrowth::NONE, grows] {
+        let (disk, store) = filled_growing(48 * PAGE_SIZE, growth);
+        let (expected, sound) = (contents(&store), look(&disk, false));
+        assert!(sound.flipped.is_empty() && sound.unreadable.is_empty() && sound.records >= 6);
+        for bit in 72 * 8..88 * 8 {
+            let (offset, bit) = (bit / 8, (bit % 8) as u8);
+            let copy = disk.duplicate();
+            copy.flip("super", offset, 1 << bit);
+            assert!(matches!(reopen(&copy), Err(StoreError::Damaged(_))));
+            let found = look(&copy, true);
+            let [flipped] = &found.flipped[..] else { panic!("{offset}.{bit}: {found:?}") };
+            assert_eq!((flipped.file.as_str(), flipped.offset, flipped.bit), ("super", offset, bit));
+            assert!(found.unreadable.is_empty() && bytes(&copy, "super") == bytes(&disk, "super"));
+            assert!(contents(&reopen(&copy).unwrap()) == expected);
+        }
     }
 }
 

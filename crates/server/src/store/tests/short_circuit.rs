@@ -122,6 +122,11 @@ fn not_lent() {
     assert!(new_store(64 * PAGE_SIZE, false).1.shared().is_some());
     assert!(new_store(64 * PAGE_SIZE, true).1.shared().is_none());
     let disk = TestDisk::stable();
-    let options = StoreOptions { size: 64 * PAGE_SIZE, journal_size: 64 * 1024, checksums: false };
+    let options = StoreOptions {
+        size: 64 * PAGE_SIZE,
+        journal_size: 64 * 1024,
+        journal_growth: JournalGrowth::NONE,
+        checksums: false,
+    };
     assert!(Store::create(Rc::new(disk), &options, IDENTITY).unwrap().shared().is_none());
 }
