@@ -20,12 +20,16 @@ const GRACE: Nanos = 5 * SECOND;
 const DELEGATION: Nanos = 2_200_000_000;
 
 fn cluster(servers: u32) -> Harness {
+    cluster_with_grace(servers, GRACE)
+}
+
+fn cluster_with_grace(servers: u32, grace: Nanos) -> Harness {
     let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
     let mut profile = Profile::new(1, &overrides);
     profile.remember_all();
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![4096]);
     (profile.client_timeout, profile.server_timeout) = (20 * SECOND, 4 * SECOND);
-    (profile.session_grace, profile.latency) = (GRACE, (10_000, 200_000));
+    (profile.session_grace, profile.latency) = (grace, (10_000, 200_000));
     let harness = Harness::new(&profile, false);
     harness.wait_for_servers(LIMIT).expect("servers start");
     harness
@@ -305,6 +309,46 @@ fn open_files_stay_while_somebody_waits() {
     harness.world.run_for(3 * GRACE);
     let read = async move |fs: FileSystem| fs.read_at(&file, &mut [0; 10], 0).await;
     assert_eq!(run(&harness, &looker, read), Ok(0), "it is open, and empty");
+}
+
+/// Goal: a contact that its home has forgotten learns of it, also where their connection has outlived the silence, and
+/// whatever the contact says first when it is heard again. Method: the two are parted for longer than the time of grace
+/// and for less than a connection takes to be given up, while the name goes of a file that the contact has opened for
+/// its client; then a name is asked for at once, or the contact tells what it has open when it is time to.
+#[test]
+fn forgotten_contacts_learn_of_it() {
+    for asks in [true, false] {
+        let harness = cluster_with_grace(4, SECOND);
+        let (owner, looker) = (harness.add_client(), looker(&harness, Credentials::new(0, 0)));
+        lend(&harness, &owner, &looker);
+        let (home, contact) = places(&harness, "f");
+        let file = run(&harness, &looker, async |fs| fs.open(b"/f", &OpenHow::reading()).await.expect("open"));
+        harness.world.partition(harness.node(home), harness.node(contact));
+        run(&harness, &owner, async |fs| fs.unlink(b"/f").await.expect("unlink"));
+        let opened: Rc<RefCell<Option<File>>> = Rc::default();
+        if asks {
+            run(&harness, &owner, async |fs| drop(fs.open(&beside(&fs, "other"), &creating()).await.expect("create")));
+            let (fs, found) = (looker.client.file_system.clone(), opened.clone());
+            harness.world.reactor(looker.node).spawn(Class::Metadata, async move {
+                for _ in 0..2 {
+                    found.replace(Some(fs.open(&beside(&fs, "other"), &OpenHow::reading()).await.expect("open")));
+                }
+            });
+        }
+        harness.world.run_for(SECOND / 2);
+        assert_eq!(number(&harness, contact, "contact_sessions_lost"), 0, "it has heard nothing");
+        harness.world.heal(harness.node(home), harness.node(contact));
+        harness.world.run_for(SECOND);
+        assert_eq!(number(&harness, contact, "contact_sessions_lost"), 1, "asks: {asks}");
+        let read = async move |fs: FileSystem| {
+            let outcome = fs.read_at(&file, &mut [0; 10], 0).await.map_err(|error| error.status);
+            fs.close(&file).await;
+            outcome
+        };
+        assert_eq!(run(&harness, &looker, read), Err(Status::StaleFile), "asks: {asks}");
+        harness.world.run_for(3 * SECOND);
+        assert_eq!(number(&harness, contact, "contact_sessions_lost"), 1, "and is known since");
+    }
 }
 
 /// Goal: a delegation that a home gives while it is called back is none. Method: opens and replacements of one name at

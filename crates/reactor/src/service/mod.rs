@@ -249,6 +249,15 @@ impl ServerHandle {
         self.0.wake_watcher();
     }
 
+    /// Ends the connections of a session that the service knows no more: with the next one its peer is told so.
+    pub fn end_session(&self, session: u64) {
+        let connections: Vec<_> = self.0.connections.borrow().values().cloned().collect();
+        for connection in connections.iter().filter(|connection| connection.peer.session == session) {
+            connection.close();
+            self.0.forget(connection);
+        }
+    }
+
     /// The most memory that streams in tunnels may hold, in bytes: those that are passed on, and those that end here.
     pub fn relay_memory_max(&self) -> u64 {
         (2 * self.0.options.connections_max * 2 * wire::relay::STREAM_WINDOW) as u64

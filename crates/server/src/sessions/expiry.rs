@@ -1,5 +1,6 @@
 //! Sessions come and go: each is journalled before its first request, and forgotten once it has been without a
-//! connection for the time of grace.
+//! connection for the time of grace; that of a contact, which may be silent over a connection that stands, once it was
+//! not heard of for so long. Its connections end then, so whoever is forgotten is told so by the next welcome.
 
 use crate::core::{Core, Failure};
 use crate::journal::records::Record;
@@ -17,9 +18,17 @@ impl Core {
         let room = self.tables.borrow().sessions.room()?;
         let gone = room.map_or(Record::Nothing, Record::SessionDelete);
         self.change([gone, Record::SessionPut { session, born: welcomes }])?;
+        room.into_iter().for_each(|forgotten| self.end_connections(forgotten));
         self.reap_orphans();
         self.release_remote_opens();
         Ok(())
+    }
+
+    /// Ends what connections there are of a session that was forgotten: a contact's.
+    fn end_connections(&self, session: u64) {
+        if let Some(handle) = self.life.handle() {
+            handle.end_session(session);
+        }
     }
 }
 
@@ -44,6 +53,7 @@ pub fn start_expiry(core: &Rc<Core>) {
                 if core.change([Record::SessionDelete(session)]).is_err() {
                     break;
                 }
+                core.end_connections(session);
             }
             core.reap_orphans();
             core.release_remote_opens();
