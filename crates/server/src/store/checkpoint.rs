@@ -26,7 +26,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"TbCk");
 const STEP_ENTRIES: u32 = 128;
 /// Bounds of a segment's size.
 const SEGMENT_SIZE_MIN: u64 = 128 * 1024;
-const SEGMENT_SIZE_MAX: u64 = 4 * 1024 * 1024;
+pub const SEGMENT_SIZE_MAX: u64 = 4 * 1024 * 1024;
 
 /// The start of the name of every segment.
 pub const NAME_PREFIX: &str = "checkpoint.";
@@ -229,6 +229,7 @@ impl StoreState {
     /// Gives a checkpoint up, if one is under way.
     pub fn checkpoint_give_up(&mut self) {
         if let Some(writer) = self.checkpoint.take() {
+            self.journal.stop_growing();
             self.remove_segments(writer.sequence, writer.segments.len() as u32);
         }
     }

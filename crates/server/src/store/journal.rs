@@ -17,11 +17,13 @@
 //!    What is behind was never written and is never read, for to read a hole of a mapping makes pages.
 //! 5. The ring never becomes smaller than `backed`, and where the medium refuses to give more, it is just that: a ring
 //!    that does not grow has the room that it had. `room` is what is there even then.
+//! 6. The ring takes nothing that the next checkpoint may need (`elsewhere`): without a checkpoint nothing goes on.
 
 use super::Lsn;
 use super::StoreError;
+use super::checkpoint::SEGMENT_SIZE_MAX;
 use super::entries::Reader;
-use reactor::Region;
+use reactor::{Region, Storage};
 use std::rc::Rc;
 
 /// Bytes of a record before its entries.
@@ -43,7 +45,7 @@ const _: () = assert!(RECORD_HEADER_SIZE as u64 <= ALIGNMENT);
 /// A place in the journal: where the next record goes and what it must carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Bytes since the journal was created; modulo the ring's size it is the offset.
+    /// Bytes since the journal was created, with those that were skipped; modulo the region's size it is the offset.
     pub at: u64,
     /// Lsn of the record there.
     pub lsn: Lsn,
@@ -97,6 +99,10 @@ pub struct Journal {
     wanted: u64,
     /// Whether the medium has refused more since the last checkpoint.
     is_refused: bool,
+    /// What the region lies on, if it is to be asked how much is left there.
+    medium: Option<Rc<dyn Storage>>,
+    /// See invariant 6; bytes.
+    elsewhere: u64,
     head: u64,
     tail: Position,
     /// Where the ring ended when the tail last came there.
@@ -111,7 +117,14 @@ impl Journal {
         let size_min = size_min.min(span);
         let backed = if size_min == span { span } else { region.data_end().clamp(size_min, span) };
         let (wanted, is_refused) = (size_min, false);
-        Journal { region, span, size_min, backed, wanted, is_refused, head: start.at, tail: start, turn: span }
+        let (medium, elsewhere) = (None, 0);
+        let (head, tail, turn) = (start.at, start, span);
+        Journal { region, span, size_min, backed, wanted, is_refused, medium, elsewhere, head, tail, turn }
+    }
+
+    /// Has the medium asked before the journal grows (invariant 6).
+    pub fn grow_on(&mut self, medium: Rc<dyn Storage>) {
+        self.medium = Some(medium);
     }
 
     /// Where the next record goes.
@@ -167,6 +180,12 @@ impl Journal {
         let wanted = (checkpoint_size.saturating_mul(u64::from(percent)) / 100).min(self.span);
         self.wanted = wanted.next_multiple_of(STEP_SIZE_MIN).clamp(self.size_min, self.span);
         self.is_refused = false;
+        self.elsewhere = checkpoint_size + checkpoint_size / 4 + SEGMENT_SIZE_MAX;
+    }
+
+    /// A checkpoint has found no room: until one counts the ring is what it has, so that the next is due in time.
+    pub fn stop_growing(&mut self) {
+        self.is_refused = self.span > self.size_min;
     }
 
     /// Whether the tail is in the lap after the head's.
@@ -221,9 +240,11 @@ impl Journal {
         }
         let step = (self.size_min / 16 / STEP_SIZE_MIN * STEP_SIZE_MIN).clamp(STEP_SIZE_MIN, STEP_SIZE_MAX);
         let target = (end + RESERVE).max(self.backed + step).min(self.size());
-        match self.region.allocate(self.backed, target - self.backed) {
-            Ok(()) => self.backed = target,
-            Err(_) => self.is_refused = true,
+        let needed = target - self.backed + self.elsewhere;
+        let has_room = self.medium.as_ref().is_none_or(|medium| medium.free_bytes() >= needed);
+        match has_room && self.region.allocate(self.backed, target - self.backed).is_ok() {
+            true => self.backed = target,
+            false => self.is_refused = true,
         }
     }
 
@@ -339,6 +360,8 @@ impl Journal {
                 let whole = record_crc(&header) == crc && offset + step == self.span;
                 whole.then(|| JournalRecord { filler: true, count, entries: Vec::new(), crc, size: step })
             }
+            // A size that no record has may be a flipped bit's.
+            MAGIC_RECORD if step > self.size_min / 4 || offset + step > self.backed => None,
             MAGIC_RECORD => {
                 let mut record = vec![0; RECORD_HEADER_SIZE + size as usize];
                 self.region.read(offset, &mut record);

@@ -62,7 +62,7 @@ pub fn create(
     if exists(storage.as_ref()) {
         return Err(StoreError::Incompatible("there is a store here already".into()));
     }
-    let options = StoreOptions {
+    let mut options = StoreOptions {
         size: options.size / PAGE_SIZE * PAGE_SIZE,
         journal_size: options.journal_size / PAGE_SIZE * PAGE_SIZE,
         journal_growth: JournalGrowth {
@@ -86,7 +86,13 @@ pub fn create(
         }
     }
     let data = make(storage.as_ref(), NAME_DATA, options.size, false)?;
-    let journal = make(storage.as_ref(), NAME_JOURNAL, options.journal_growth.size_max, false)?;
+    let mut journal = make(storage.as_ref(), NAME_JOURNAL, options.journal_growth.size_max, false)?;
+    if options.journal_growth.size_max > options.journal_size && journal.data_end() > 0 {
+        // A medium that can't tell what was taken of a file (ramfs): there it does not grow.
+        storage.remove(NAME_JOURNAL).map_err(|error| StoreError::Medium("make the journal anew", error))?;
+        options.journal_growth.size_max = options.journal_size;
+        journal = make(storage.as_ref(), NAME_JOURNAL, options.journal_size, false)?;
+    }
     allocate(journal.as_ref(), options.journal_size)?;
     let superblock = make(storage.as_ref(), NAME_SUPER, SUPER_SIZE, true)?;
     let start = Position { at: 0, lsn: 1, previous: 0 };
@@ -96,7 +102,9 @@ pub fn create(
     let space = (new_allocator(options.size, Vec::new())?, RegisteredBuffers::default());
     let durability = Durability::new(storage.is_volatile(), power_cycle);
     let stamped = stamped(storage.as_ref(), &data)?;
-    let journal = Journal::new(journal, options.journal_size, start);
+    let mut journal = Journal::new(journal, options.journal_size, start);
+    journal.grow_on(storage.clone());
+    journal.fit(0, options.journal_growth.checkpoint_percent);
     Ok(StoreState::new(storage, superblock, (data, stamped), journal, Files::default(), space, durability))
 }
 
@@ -228,6 +236,7 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
         tables.apply_all("checkpoint block", 0, None, block)
     })?;
     let mut journal = Journal::new(journal, options.journal_size, superblock.head.start);
+    journal.grow_on(storage.clone());
     journal.fit(checkpoint_size, options.journal_growth.checkpoint_percent);
     let mut visit = |lsn, count, bytes: &[u8]| {
         // The copies of the record before are done: they were made before this one was written (state, invariant 3).

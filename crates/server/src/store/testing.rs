@@ -38,6 +38,8 @@ struct Power {
     tear: Cell<u64>,
     /// What was allocated after the end, and is to be forgotten.
     vain: RefCell<Vec<(Rc<TestRegion>, usize)>>,
+    /// Bytes that regions may still take.
+    bytes_left: Cell<Option<u64>>,
     /// Allocations that still succeed.
     allocations_left: Cell<Option<u64>>,
     /// Whether the medium keeps what was synced; else it keeps everything, or nothing.
@@ -149,6 +151,11 @@ impl TestDisk {
         self.power.writes.get()
     }
 
+    /// Lets regions take so many bytes more.
+    pub fn leave_bytes(&self, size: u64) {
+        self.power.bytes_left.set(Some(size));
+    }
+
     /// Lets that many allocations succeed, then none; `None`: all.
     pub fn fail_allocations_after(&self, count: Option<u64>) {
         self.power.allocations_left.set(count);
@@ -195,7 +202,9 @@ impl Storage for TestDisk {
     fn remove(&self, name: &str) -> io::Result<()> {
         self.power.spend(0);
         if !self.is_crashed() {
-            self.regions.borrow_mut().remove(name).ok_or(io::ErrorKind::NotFound)?;
+            let region = self.regions.borrow_mut().remove(name).ok_or(io::ErrorKind::NotFound)?;
+            let taken = (region.allocated.borrow().len() * PAGE) as u64;
+            self.power.bytes_left.set(self.power.bytes_left.get().map(|left| left + taken));
         }
         Ok(())
     }
@@ -209,7 +218,7 @@ impl Storage for TestDisk {
     }
 
     fn free_bytes(&self) -> u64 {
-        u64::MAX
+        self.power.bytes_left.get().unwrap_or(u64::MAX)
     }
 
     fn is_volatile(&self) -> bool {
@@ -364,6 +373,13 @@ impl Region for TestRegion {
 
     fn allocate(&self, offset: u64, size: u64) -> io::Result<()> {
         assert!(offset + size <= self.size());
+        let pages = offset as usize / PAGE..((offset + size) as usize).div_ceil(PAGE);
+        let new_count = pages.filter(|page| !self.allocated.borrow().contains(page)).count();
+        let left = self.power.bytes_left.get().map(|left| left.checked_sub((new_count * PAGE) as u64));
+        if left == Some(None) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.power.bytes_left.set(left.flatten());
         match self.power.allocations_left.get() {
             Some(0) => Err(io::ErrorKind::StorageFull.into()),
             left => {

@@ -333,3 +333,68 @@ fn rotten_growth_is_an_error() {
     }
     reopen(&disk).unwrap();
 }
+
+/// Goal: a journal that grows leaves the next checkpoint its room: what went on for ever with a journal that does not
+/// grow does so with one that does.
+/// Method: steady changes on media with less and less beside the store; a checkpoint is always as large as the last.
+#[test]
+fn growth_leaves_room_for_checkpoints() {
+    const CHECKPOINT_SIZE: usize = 12 << 20;
+    let changes = |growth: JournalGrowth, rest: u64| {
+        let disk = TestDisk::default();
+        let options =
+            StoreOptions { size: 64 * PAGE_SIZE, journal_size: 1 << 20, journal_growth: growth, checksums: false };
+        let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+        disk.leave_bytes(rest);
+        let checkpoint = || -> Result<(), StoreError> {
+            let mut checkpoint = store.checkpoint_begin();
+            for _ in 0..CHECKPOINT_SIZE / 60_000 {
+                checkpoint.put(KIND_FOREIGN_FIRST, &[7; 60_000])?;
+            }
+            checkpoint.finish()
+        };
+        let mut done = 0;
+        while done < 4_000 {
+            let mut transaction = store.begin();
+            transaction.put(200, |out| out.extend_from_slice(&[5; 40_000]));
+            if store.commit(transaction).is_err() {
+                break;
+            }
+            done += 1;
+            if store.checkpoint_due() {
+                let _ = checkpoint();
+            }
+        }
+        (done, store.usage().journal_size)
+    };
+    let grows = JournalGrowth { size_max: 64 << 20, checkpoint_percent: PERCENT };
+    let mut largest = 0;
+    for rest in (24..64).step_by(4).map(|size| size << 20) {
+        let (without, _) = changes(JournalGrowth::NONE, rest);
+        let (with, size) = changes(grows, rest);
+        assert!(with >= without, "{rest} bytes beside the store: {with} changes, and {without} without growth");
+        largest = largest.max(size);
+    }
+    assert!(largest > 4 << 20, "none has grown: {largest}");
+}
+
+/// Goal: a flipped bit in the size of a record of a journal that grows is an error, and nothing that was never taken
+/// from the medium is looked at.
+#[test]
+fn sizes_of_records_are_bounded() {
+    let disk = TestDisk::default();
+    let growth = JournalGrowth { size_max: 1 << 20, checkpoint_percent: PERCENT };
+    let options =
+        StoreOptions { size: 64 * PAGE_SIZE, journal_size: SIZE_MIN, journal_growth: growth, checksums: false };
+    let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+    for _ in 0..4 {
+        let mut transaction = store.begin();
+        transaction.put(200, |out| out.extend_from_slice(b"something"));
+        store.commit(transaction).unwrap();
+    }
+    for bit in 0..32u64 {
+        let copy = disk.duplicate();
+        copy.flip("journal", 4 + bit / 8, 1 << (bit % 8));
+        assert!(matches!(reopen(&copy), Err(StoreError::Damaged(_))), "bit {bit}");
+    }
+}
