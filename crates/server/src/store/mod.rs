@@ -27,7 +27,7 @@ mod superblock;
 mod write;
 
 #[cfg(test)]
-pub mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
