@@ -185,8 +185,11 @@ impl HandleFiles {
                     RenameMode::NoReplace => libc::RENAME_NOREPLACE,
                     RenameMode::Exchange => libc::RENAME_EXCHANGE,
                 };
+                // Not every C library that there is has a function for it.
                 // SAFETY: as above.
-                check(unsafe { libc::renameat2(from, name.as_ptr(), to, other.as_ptr(), flags) })
+                check(unsafe {
+                    libc::syscall(libc::SYS_renameat2, from, name.as_ptr(), to, other.as_ptr(), flags) as libc::c_int
+                })
             }),
             ListXattrs { directory, name } => {
                 let directory = self.get(directory)?;
