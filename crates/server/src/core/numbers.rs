@@ -36,6 +36,12 @@ impl Core {
         Ok(FileId::new(self.next_number()?, slot))
     }
 
+    /// From here on files are of this life: what clients of an earlier one have left to be done is done.
+    pub fn begin_new_files(&self) {
+        let tables = &mut *self.tables.borrow_mut();
+        tables.open.begin_new(tables.next_number);
+    }
+
     /// Refuses to give out more numbers for files than there may be.
     pub fn check_file_numbers(&self) -> Result<(), Failure> {
         match self.tables.borrow().next_number < FILE_NUMBER_END {

@@ -9,8 +9,8 @@
 //! 1. The numbers of opens rise, also over restarts, so that a close names all opens that its session knew of, and none
 //!    after them.
 //! 2. `orphans` are the inodes here with link count 0. They change with the inodes only.
-//! 3. An orphan is not reaped while a session has it open, nor while a session that was known at the start has not said
-//!    what it has open. Afterwards it is (`reap_orphans`).
+//! 3. An orphan is not reaped while a session has it open, nor, if it may be older than this life, while a session that
+//!    was known at the start has not said what it has open. Afterwards it is (`reap_orphans`).
 
 use crate::coordination::retry::Backoff;
 use crate::core::{Caller, Core, Failure};
@@ -46,6 +46,8 @@ pub struct OpenFiles {
     linkable: BTreeSet<u64>,
     /// Sessions that were known at the start and have not told what they have open.
     unreclaimed: BTreeSet<u64>,
+    /// Files from this id on were made in this life, so that those sessions have nothing to say about them.
+    first_new: Option<u64>,
     reaping: bool,
     /// What clients hold, by connection.
     holders: BTreeMap<u64, Rc<HazardPointers>>,
@@ -111,10 +113,20 @@ impl OpenFiles {
         self.unreclaimed = sessions.into_iter().collect();
     }
 
+    /// Files whose ids have this sequence or a later one are made from now on.
+    pub fn begin_new(&mut self, sequence: u64) {
+        self.first_new = Some(FileId::new(sequence, 0).0);
+    }
+
+    /// Whether a session of an earlier life may have a file open that nobody has said anything about.
+    fn may_be_claimed(&self, file: u64) -> bool {
+        !self.unreclaimed.is_empty() && self.first_new.is_none_or(|first| file < first)
+    }
+
     /// Whether a file may be open. What leads to it in the attribute cache was taken away before
     /// (`Tables::may_be_open`).
     pub fn may_be_open(&self, file: FileId) -> bool {
-        !self.unreclaimed.is_empty() || self.counts.contains_key(&file.0) || self.is_held(file.0)
+        self.may_be_claimed(file.0) || self.counts.contains_key(&file.0) || self.is_held(file.0)
     }
 
     /// Whether a client holds a file.
@@ -189,10 +201,15 @@ impl OpenFiles {
 
     /// Orphans that nobody has open, a few.
     fn reapable(&self, after: u64) -> Vec<FileId> {
-        if !self.unreclaimed.is_empty() {
-            return Vec::new();
-        }
-        let free = self.orphans.range(after..).filter(|file| !self.counts.contains_key(file) && !self.is_held(**file));
+        let first = match (self.unreclaimed.is_empty(), self.first_new) {
+            (true, _) => 0,
+            (false, Some(first_new)) => first_new,
+            (false, None) => return Vec::new(),
+        };
+        let free = self
+            .orphans
+            .range(after.max(first)..)
+            .filter(|file| !self.counts.contains_key(file) && !self.is_held(**file));
         free.take(STEP_COUNT).map(|file| FileId(*file)).collect()
     }
 
@@ -385,9 +402,27 @@ mod tests {
         assert!(open.reapable(0).is_empty());
         open.end_session(1);
         assert_eq!(open.reapable(0), [FILE]);
+        assert_eq!(open.reapable(FILE.0 + 1), []);
         open.note_inode(FILE, 1);
         assert!(open.reapable(0).is_empty());
         assert_eq!(open.counts(), (0, 0, 0));
+    }
+
+    /// Goal: what was made in this life need not wait for sessions of earlier ones, but for those that have it open.
+    #[test]
+    fn new_files_wait_for_nobody_of_before() {
+        let mut open = OpenFiles::default();
+        open.await_reclaim(vec![1]);
+        let (old, new) = (FileId::new(8, 3), FileId::new(9, 0));
+        [old, new].into_iter().for_each(|file| open.note_inode(file, 0));
+        assert!(open.may_be_open(new) && open.reapable(0).is_empty(), "changes of an earlier life are still taken up");
+        open.begin_new(9);
+        assert!(open.may_be_open(old) && !open.may_be_open(new));
+        assert_eq!(open.reapable(0), [new]);
+        open.put(2, new, 10);
+        assert!(open.may_be_open(new) && open.reapable(0).is_empty());
+        open.end_session(1);
+        assert_eq!(open.reapable(0), [old]);
     }
 
     /// Goal: a session has no more than its share.

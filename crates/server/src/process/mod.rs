@@ -135,6 +135,7 @@ impl Server {
         }));
         resume(&core);
         core.begin_submissions();
+        core.begin_new_files();
         core.store.measure_pages();
         prefault::start(&core);
         let shared = core.shared();
