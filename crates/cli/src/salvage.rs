@@ -109,22 +109,26 @@ fn to_text(directory: &Path, findings: &Findings, mend: bool) -> String {
     }
     let bits = plural(flipped.len() as u64, "flipped bit");
     text.push_str(&match (flipped.is_empty(), unreadable.is_empty(), mend) {
-        (true, true, _) => "nothing is wrong with what a start reads; if a server says all the same that it is damaged, please report this\n"
-                .to_owned(),
+        (true, true, _) => {
+            let words = "nothing is wrong with what a start reads; if a server says all the same that it is damaged, \
+                         please report this\n";
+            words.to_owned()
+        }
         (false, true, false) => format!(
-            "{bits}; nothing is lost: 'tabane salvage --mend {store}' puts that right, then 'tabane up' starts the server\n"
+            "{bits}; nothing is lost: 'tabane salvage --mend {store}' puts that right, then 'tabane up' starts the \
+             server\n"
         ),
         (false, true, true) => format!("{bits} put right, nothing is lost; 'tabane up' starts the server\n"),
         (_, false, _) => format!(
-            "{} can't be mended, and the server will not start; keep a copy of the directory, and copy out what the other servers \
-             have (docs/troubleshooting.md, \"A store is damaged, or gone\")\n",
+            "{} can't be mended, and the server will not start; keep a copy of the directory, and copy out what the \
+             other servers have (docs/troubleshooting.md, \"A store is damaged, or gone\")\n",
             count_words(unreadable.len() as u64)
         ),
     });
     if !(flipped.is_empty() && unreadable.is_empty()) {
         text.push_str(
-            "no kill and no full disk does this: have the memory of this machine tested, whose kernel may have logged errors of it; \
-             if it is sound, please report this\n",
+            "no kill and no full disk does this: have the memory of this machine tested, whose kernel may have logged errors \
+             of it; if it is sound, please report this\n",
         );
     }
     text

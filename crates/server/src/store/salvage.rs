@@ -1,8 +1,8 @@
 //! Salvage: what a damaged store needs to be whole again, found without opening it.
 //!
-//! Everything that recovery reads but the bytes of chunks lies in *words*: bytes with a CRC-32C of them. Where one bit of
-//! a word has flipped, its checksum tells which: the difference of both checksums is a number that no other single bit
-//! gives, for CRC-32C finds two flipped bits in any word that is shorter than 2^31 bits (Koopman, "32-Bit Cyclic
+//! Everything that recovery reads but the bytes of chunks lies in *words*: bytes with a CRC-32C of them. Where one bit
+//! of a word has flipped, its checksum tells which: the difference of both checksums is a number that no other single
+//! bit gives, for CRC-32C finds two flipped bits in any word that is shorter than 2^31 bits (Koopman, "32-Bit Cyclic
 //! Redundancy Codes for Internet Applications", DSN 2002). So such a word is put right, and nothing is lost.
 //!
 //! Invariants
@@ -279,8 +279,8 @@ impl Search<'_> {
         // A look at what was never taken from the medium would take it.
         let size_max = room.min(ring.record_size_max).min(ring.end_of_records.saturating_sub(offset));
         let header = (size_max >= header_size).then(|| read(ring.region, offset, header_size))?;
-        // Where more than one bit of what is known beforehand is otherwise, as at the journal's end, there is no need to
-        // try sizes, which may be large.
+        // Where more than one bit of what is known beforehand is otherwise, as at the journal's end, there is no need
+        // to try sizes, which may be large.
         let found = journal::header_of(&header)?;
         let number_bits = (found.lsn ^ tail.lsn).count_ones() + (found.previous ^ tail.previous).count_ones();
         if [MAGIC_RECORD, MAGIC_FILLER].iter().all(|magic| (found.magic ^ magic).count_ones() + number_bits > 1) {
@@ -372,8 +372,8 @@ fn word_of(bytes: Vec<u8>, crc_at: usize) -> Option<Word> {
     word_of_parts(bytes, crc_at, crc_at + 4)
 }
 
-/// Puts a word right whose checksum is of what lies before it and of what follows from `rest_at` on. Nothing if more than
-/// one bit has flipped.
+/// Puts a word right whose checksum is of what lies before it and of what follows from `rest_at` on. Nothing if more
+/// than one bit has flipped.
 fn word_of_parts(mut bytes: Vec<u8>, crc_at: usize, rest_at: usize) -> Option<Word> {
     let stored = u32::from_le_bytes(bytes[crc_at..crc_at + 4].try_into().expect("four bytes"));
     let actual = crc32c::crc32c_append(crc32c::crc32c(&bytes[..crc_at]), &bytes[rest_at..]);
