@@ -127,8 +127,8 @@ fn to_text(directory: &Path, findings: &Findings, mend: bool) -> String {
     });
     if !(flipped.is_empty() && unreadable.is_empty()) {
         text.push_str(
-            "no kill and no full disk does this: have the memory of this machine tested, whose kernel may have logged errors \
-             of it; if it is sound, please report this\n",
+            "no kill and no full disk does this: have the memory of this machine tested, whose kernel may have logged \
+             errors of it; if it is sound, please report this\n",
         );
     }
     text

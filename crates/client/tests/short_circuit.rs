@@ -86,7 +86,7 @@ fn opens_by_number_need_no_message() {
     let opened: Vec<_> =
         files.iter().map(|(_, id)| reader.open_id(*id, &OpenHow::reading(), 4).expect("opens").0).collect();
     assert_eq!(reader.round_trips(), before, "nobody was asked");
-    for (number, ((path, id), file)) in files.iter().zip(&opened).enumerate() {
+    for (number, ((path, _), file)) in files.iter().zip(&opened).enumerate() {
         writer.unlink(path).expect("removed");
         let mut place = vec![0; 100];
         assert_eq!(reader.read_at(file, &mut place, 0), Ok(100));
