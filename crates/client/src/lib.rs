@@ -32,7 +32,7 @@ pub use names::search::{FoundName, FoundPage, Search, SearchStream};
 pub use open_files::contact::Contact;
 pub use open_files::file::{File, OpenHow};
 pub use open_files::locks::{Locker, lock_range};
-pub use options::{CLUSTER_FILE_NAME, OptionRow, Options, TABLE, load_cluster, take_variables};
+pub use options::{Bounds, CLUSTER_FILE_NAME, OptionRow, Options, TABLE, load_cluster, take_variables};
 pub use servers::Traffic;
 pub use servers::relaying::Relaying;
 pub use wire::credentials::{Credentials, Groups};

@@ -33,8 +33,8 @@ pub struct Options {
     pub contact: Contact,
     /// Whether connections to servers of other machines go through one server.
     pub relaying: Relaying,
-    /// Bytes of directories that are cached, in each of two generations.
-    pub directory_cache_size: usize,
+    /// How much is remembered.
+    pub bounds: Bounds,
     /// The session's number, for simulations; else drawn at random.
     pub session: Option<u64>,
 }
@@ -49,9 +49,27 @@ impl Default for Options {
             is_low_priority: false,
             contact: Contact::Auto,
             relaying: Relaying::Auto,
-            directory_cache_size: 8 << 20,
+            bounds: Bounds::default(),
             session: None,
         }
+    }
+}
+
+/// How much a client remembers of each kind. Beyond it something is forgotten and asked for anew. Simulations choose
+/// small ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of directories that are cached, in each of two generations.
+    pub directory_cache_size: usize,
+    /// Chunks whose places in servers' memory are known.
+    pub placed_chunks: usize,
+    /// Files whose contents an open brought, under a lease; more are of no use within the time that leases last.
+    pub read_leases: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { directory_cache_size: 8 << 20, placed_chunks: 1024, read_leases: 32 }
     }
 }
 

@@ -13,17 +13,29 @@ pub struct HazardPointers {
     used: Cell<u64>,
     /// See `ignore`.
     is_ignored: Cell<bool>,
+    /// Of these words a client uses so many.
+    count_max: Cell<usize>,
 }
 
 impl HazardPointers {
     /// Those in words that lie somewhere, all of them zeros at first.
     pub(crate) fn new(hazards: Mapped<Hazards>) -> Rc<HazardPointers> {
-        Rc::new(HazardPointers { hazards, used: Cell::new(0), is_ignored: Cell::new(false) })
+        Rc::new(HazardPointers {
+            hazards,
+            used: Cell::new(0),
+            is_ignored: Cell::new(false),
+            count_max: Cell::new(HAZARD_COUNT),
+        })
     }
 
     /// Words that only this process sees: for simulations.
     pub(crate) fn of_simulation() -> Rc<HazardPointers> {
         HazardPointers::new(Mapped::alone())
+    }
+
+    /// From now on its client uses at most so many words.
+    pub(crate) fn limit(&self, count: usize) {
+        self.count_max.set(count.min(HAZARD_COUNT));
     }
 
     /// From now on the server finds nothing here: a fault that tests must notice.
@@ -35,7 +47,7 @@ impl HazardPointers {
     /// it `stands`. Nothing when all words are taken.
     pub fn hold(self: &Rc<Self>, id: u64) -> Option<HazardPointer> {
         let place = self.used.get().trailing_ones() as usize;
-        if place == HAZARD_COUNT || id == 0 {
+        if place >= self.count_max.get() || id == 0 {
             return None;
         }
         self.used.set(self.used.get() | 1 << place);

@@ -72,7 +72,8 @@ pub use shm::copying::bytes_copied;
 pub use shm::hazard_pointers::HAZARD_COUNT;
 pub use shm::stamps::STAMPS_SIZE;
 pub use shm::submission::{
-    INTENT_LOCK_COUNT, LeftoverFault, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, SubmissionWords, Submitted,
+    INTENT_LOCK_COUNT, LeftoverFault, QUEUE_COUNT, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE,
+    SubmissionWords, Submitted,
 };
 pub use short_circuit::{StampedRegion, StoreMapping, Validation};
 pub use stream::{Doorbell, Listener, Parties, Stream, Way};

@@ -111,6 +111,7 @@ impl Harness {
         if profile.sabotage == Sabotage::WriteOn {
             world.write_on();
         }
+        world.limit_clients(profile.hazards, profile.submissions);
         let (least, most) = profile.latency;
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));
@@ -401,8 +402,7 @@ impl Harness {
         let address = IpAddr::V4(Ipv4Addr::new(10, 1, (number >> 8) as u8, number as u8));
         let node = self.world.add_node(&format!("client{number}"), address);
         let timeout_ms = self.profile.client_timeout / 1_000_000;
-        let directory_cache_size = self.profile.directory_cache;
-        let options = Options { timeout_ms, umask: 0, directory_cache_size, ..options };
+        let options = Options { timeout_ms, umask: 0, bounds: self.profile.client_bounds, ..options };
         let file_system = FileSystem::new(&self.world.reactor(node), self.cluster.clone(), options);
         let (recorder, sabotage) = (self.recorder.clone(), self.profile.sabotage);
         SimClient {

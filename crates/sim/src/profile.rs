@@ -1,7 +1,9 @@
 //! What one seed is about: how large the cluster is, what its clients do, and what goes wrong.
 
 use crate::random::Random;
+use client::Bounds as ClientBounds;
 use reactor::{CacheFault, LeftoverFault, Nanos, Validation};
+use reactor::{HAZARD_COUNT, SLOT_COUNT};
 use server::{Bounds, JournalGrowth, ReadLeasing};
 use wire::{Placement, Protection};
 
@@ -154,8 +156,11 @@ pub struct Profile {
     pub read_leasing: ReadLeasing,
     /// How much servers remember.
     pub bounds: Bounds,
-    /// Bytes of directories that clients cache in each of two generations.
-    pub directory_cache: usize,
+    /// How much clients remember.
+    pub client_bounds: ClientBounds,
+    /// Files that a client holds by hazard pointers, and submissions of it that wait, at each server.
+    pub hazards: usize,
+    pub submissions: u64,
     pub store_size: u64,
     pub journal_size: u64,
     /// How it grows, on media that forget.
@@ -190,7 +195,8 @@ impl Profile {
     /// Servers and clients remember as much as real ones, for tests that count what they ask each other.
     pub fn remember_all(&mut self) {
         self.bounds = Bounds::default();
-        self.directory_cache = client::Options::default().directory_cache_size;
+        self.client_bounds = ClientBounds::default();
+        (self.hazards, self.submissions) = (HAZARD_COUNT, SLOT_COUNT);
     }
 
     /// Whether a server may say that its store is full.
@@ -216,6 +222,7 @@ impl Profile {
         let (tardy, filling) = (extra.percent(25), faults.any() && !overrides.no_faults && extra.percent(6));
         let protection = draw_protection(&mut Random::new(seed ^ 0x7072_6f74));
         let journal_growth = draw_journal_growth(&mut Random::new(seed ^ 0x6772_6f77));
+        let table_seed = (!overrides.no_faults).then_some(seed);
         let faults = Faults { kills: faults.kills || filling, ..faults };
         let faults = faults.on_medium(seed, stable_media, checksums).on_network(seed, protection);
         Profile {
@@ -255,8 +262,10 @@ impl Profile {
             connections_max: CONNECTIONS_MAX,
             registered_buffers: Random::new(seed ^ 0x6772_616e_7400).percent(70),
             read_leasing: draw_read_leasing(&mut Random::new(seed ^ 0x6c65_6173_6500)),
-            bounds: draw_bounds(&mut Random::new(seed ^ 0x626f_756e_6473)),
-            directory_cache: *Random::new(seed ^ 0x6361_6368_6500).choose(&[1 << 10, 4 << 10, 8 << 20, 8 << 20]),
+            bounds: draw_table_bounds(table_seed, draw_bounds(&mut Random::new(seed ^ 0x626f_756e_6473))),
+            client_bounds: draw_client_bounds(seed, table_seed),
+            hazards: small_or(table_seed, 0x6861_7a61, 4, HAZARD_COUNT),
+            submissions: small_or(table_seed, 0x7175_6575, 3, SLOT_COUNT as usize - 1) as u64 + 1,
             sabotage: Sabotage::None,
         }
     }
@@ -279,11 +288,53 @@ fn draw_bounds(random: &mut Random) -> Bounds {
         contact_names: random.between(1, 6) as usize,
         contact_files: random.between(1, 6) as usize,
         read_leased_files: random.between(1, 6) as usize,
-        index_blocks: 0,
+        ..Bounds::default()
     };
     // Not drawn, so that older seeds go on as before. Two tables take two; files and what is split take the rest.
     let index_blocks = 2 + (bounds.contact_names as u64 - 1) * 3 + bounds.tombstones as u64 % 3;
     Bounds { index_blocks, ..bounds }
+}
+
+/// Of what sessions, files and locks a server knows, and what it does at a time: each small in a part of the runs in
+/// which things go wrong, for the tests of single things count on none being refused.
+fn draw_table_bounds(seed: Option<u64>, bounds: Bounds) -> Bounds {
+    let real = Bounds::default();
+    let mut number = 0;
+    let mut draw = |least: usize, most: usize, real: usize| {
+        number += 1;
+        least + small_or(seed, 0x7461_626c ^ (number << 48), most - least, real - least)
+    };
+    Bounds {
+        // Clients of all phases at once, but for some.
+        sessions: draw(6, 12, real.sessions),
+        session_open_files: draw(1, 6, real.session_open_files),
+        open_files: draw(4, 16, real.open_files),
+        file_lock_ranges: draw(1, 6, real.file_lock_ranges),
+        session_lock_ranges: draw(1, 6, real.session_lock_ranges),
+        lock_ranges: draw(2, 8, real.lock_ranges),
+        session_lock_waiters: draw(1, 3, real.session_lock_waiters),
+        lock_waiters: draw(1, 4, real.lock_waiters),
+        session_lock_listeners: draw(0, 2, real.session_lock_listeners),
+        active_requests: draw(1, 6, real.active_requests),
+        submission_queues: draw(0, 2, real.submission_queues),
+        ..bounds
+    }
+}
+
+fn draw_client_bounds(seed: u64, table_seed: Option<u64>) -> ClientBounds {
+    let real = ClientBounds::default();
+    ClientBounds {
+        directory_cache_size: *Random::new(seed ^ 0x6361_6368_6500).choose(&[1 << 10, 4 << 10, 8 << 20, 8 << 20]),
+        placed_chunks: 1 + small_or(table_seed, 0x706c_6163, 3, real.placed_chunks - 1),
+        read_leases: 1 + small_or(table_seed, 0x6c65_6173, 2, real.read_leases - 1),
+    }
+}
+
+/// Up to `most` in a third of the runs with a seed, else what is `real`.
+fn small_or(seed: Option<u64>, salt: u64, most: usize, real: usize) -> usize {
+    let Some(seed) = seed else { return real };
+    let mut random = Random::new(seed ^ salt);
+    if random.percent(33) { random.between(0, most as u64) as usize } else { real }
 }
 
 /// Mostly by so much that the small checkpoints of a run make the smallest journals grow, at most to a few laps.

@@ -400,6 +400,7 @@ impl Run {
             healed,
             duration_max: duration_max(profile),
             full: profile.may_be_full(),
+            bounded: profile.bounds,
             failed_syncs: profile.faults.failed_syncs,
             rot: profile.faults.rot,
         };

@@ -233,3 +233,56 @@ fn all_numbers_of_files_are_given_out() {
     }
     run(&harness, &client, async |fs| fs.unlink(b"/there").await.expect("removed"));
 }
+
+/// Goal: who waits for locks beyond what a server remembers is told, and nobody waits for ever: not where processes
+/// would wait for each other, nor who is in the queue and not told of his turn. Open files wait beyond it too.
+/// Method: the only place in the queue is taken by a process that waits for another one, which then asks for what the
+/// first holds; that is a deadlock as soon as both wait.
+#[test]
+fn more_waiters_for_locks_than_are_remembered() {
+    use client::{LockRange, Locker};
+    for session_lock_listeners in [0, 1] {
+        let harness = cluster(1, Bounds { lock_waiters: 1, session_lock_listeners, ..Bounds::default() });
+        let client = harness.add_client();
+        run(&harness, &client, async move |fs| {
+            make(&fs, "/locked").await;
+            let file = fs.open(b"/locked", &OpenHow::reading_and_writing()).await.expect("opened");
+            let byte = |number: u64| LockRange { start: number, end: number + 1 };
+            let (first, second, third) = (Locker::Process(1), Locker::Process(2), Locker::Process(3));
+            fs.lock(&file, first, byte(1), true).await.expect("free");
+            fs.lock(&file, second, byte(2), true).await.expect("free");
+            let (queued, other) = (fs.clone(), file.clone());
+            let waits = fs.reactor().spawn_joinable(Class::Metadata, async move {
+                queued.lock(&other, first, byte(2), true).await.expect("granted when the other one lets go");
+                queued.unlock(&other, first, LockRange::WHOLE).await.expect("released");
+            });
+            fs.reactor().sleep(SECOND).await;
+            let refused = fs.lock(&file, third, byte(1), true).await.expect_err("there is no place to wait");
+            assert_eq!(refused.status, Status::NoLocks, "{refused}");
+            let refused = fs.lock(&file, second, byte(1), true).await.expect_err("nor where it would be for ever");
+            assert_eq!(refused.status, Status::NoLocks, "{refused}");
+            fs.unlock(&file, second, byte(2)).await.expect("released");
+            waits.await;
+            fs.lock(&file, third, byte(1), true).await.expect("free again");
+            fs.unlock(&file, third, byte(1)).await.expect("released");
+
+            // Whole files: of three that wait there is a place for one.
+            fs.lock(&file, Locker::Whole, LockRange::WHOLE, true).await.expect("free");
+            let waiters: Vec<_> = (0..3)
+                .map(|_| {
+                    let (fs, reactor) = (fs.clone(), fs.reactor().clone());
+                    reactor.spawn_joinable(Class::Metadata, async move {
+                        let own = fs.open(b"/locked", &OpenHow::reading_and_writing()).await.expect("opened");
+                        fs.lock(&own, Locker::Whole, LockRange::WHOLE, true).await.expect("granted in the end");
+                        fs.close(&own).await;
+                    })
+                })
+                .collect();
+            fs.reactor().sleep(SECOND).await;
+            fs.close(&file).await;
+            for waiter in waiters {
+                waiter.await;
+            }
+        });
+    }
+}

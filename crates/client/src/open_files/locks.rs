@@ -83,8 +83,8 @@ impl FileSystem {
     /// Locks a range of a file (`LockRange::WHOLE` for `Locker::Whole`), waiting for it as long as it takes; what this
     /// owner had of the range before changes to the new mode. Dropping the future gives up.
     ///
-    /// A server lets a limited number wait in a queue; who comes beyond asks again and again, has no turn among the
-    /// others, and is not seen where processes wait for each other.
+    /// A server lets a limited number wait in a queue. A process beyond is refused, for it would not be seen where
+    /// processes wait for each other; an open file asks again and again, and has no turn among the others.
     ///
     /// Errors: `Deadlock` when processes would wait for each other, `NoLocks` when there are too many, `BadHandle` when
     /// a process or description has not opened the file for reading (a shared lock) or writing (an exclusive one), and
@@ -274,21 +274,28 @@ impl Servers {
             match self.ask_for_state(home, Operation::Lock, &request).await {
                 Ok(LockState::Granted) => return Ok(()),
                 Ok(_) => {}
-                Err(refused) if wait && refused.status() == Status::NoLocks => {
+                Err(refused) if wait && refused.status() == Status::NoLocks && wish.kind != OwnerKind::Process => {
                     if !self.is_crowded(home, wish).await? {
                         return Ok(());
                     }
-                    self.reactor.sleep(pause).await;
-                    pause = (pause * 2).min(CROWD_PAUSE_MAX);
+                    self.crowd_pause(&mut pause).await;
                     continue;
                 }
                 Err(error) => return Err(error),
             }
             let request = AwaitLockRequest { wish: wish.clone() };
-            if self.ask_for_state(home, Operation::AwaitLock, &request).await? == LockState::Granted {
-                return Ok(());
+            match self.ask_for_state(home, Operation::AwaitLock, &request).await? {
+                LockState::Granted => return Ok(()),
+                // In the queue, where too many want to be told.
+                LockState::Waiting => self.crowd_pause(&mut pause).await,
+                LockState::Unknown => {}
             }
         }
+    }
+
+    async fn crowd_pause(&self, pause: &mut Nanos) {
+        self.reactor.sleep(*pause).await;
+        *pause = (*pause * 2).min(CROWD_PAUSE_MAX);
     }
 
     /// After a lock was refused that was to be waited for: whether there are too many who wait, for it is not to be had

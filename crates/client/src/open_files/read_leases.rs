@@ -15,8 +15,6 @@ use wire::FileId;
 use wire::limits::LEASED_SIZE_MAX;
 use wire::messages::LeasedContents;
 
-/// Leases held at most; more are of no use within the time that they last.
-const COUNT_MAX: usize = 32;
 /// Longest time that is believed, for the sake of memory alone.
 const TIME_MAX: Nanos = 1_000_000_000;
 
@@ -27,16 +25,24 @@ struct LeasedFile {
     bytes: Box<[u8]>,
 }
 
-/// See the module. The oldest is first.
-#[derive(Default)]
-pub(crate) struct ReadLeases(RefCell<VecDeque<LeasedFile>>);
+/// See the module.
+pub(crate) struct ReadLeases {
+    count_max: usize,
+    /// The oldest is first.
+    files: RefCell<VecDeque<LeasedFile>>,
+}
 
 impl ReadLeases {
+    /// At most so many, 1 at least.
+    pub(crate) fn new(count_max: usize) -> ReadLeases {
+        ReadLeases { count_max, files: RefCell::default() }
+    }
+
     /// Takes in a lease that was asked for at a moment.
     pub(crate) fn note(&self, file: FileId, asked: Nanos, told: LeasedContents) {
-        let mut held = self.0.borrow_mut();
+        let mut held = self.files.borrow_mut();
         held.retain(|other| other.file != file);
-        if held.len() >= COUNT_MAX {
+        if held.len() >= self.count_max {
             held.pop_front();
         }
         if told.bytes.len() <= LEASED_SIZE_MAX {
@@ -46,7 +52,7 @@ impl ReadLeases {
 
     /// Lets go of what there is of a file.
     pub(crate) fn forget(&self, file: FileId) {
-        self.0.borrow_mut().retain(|held| held.file != file);
+        self.files.borrow_mut().retain(|held| held.file != file);
     }
 
     /// Answers a read, if there is a lease of the file: bytes read, fewer than asked for only at the end.
@@ -58,7 +64,7 @@ impl ReadLeases {
         size: usize,
         now: impl FnOnce() -> Nanos,
     ) -> Option<usize> {
-        let mut held = self.0.borrow_mut();
+        let mut held = self.files.borrow_mut();
         if held.is_empty() {
             return None;
         }
@@ -74,6 +80,8 @@ impl ReadLeases {
 
 #[cfg(test)]
 mod tests {
+    const COUNT_MAX: usize = 32;
+
     use super::*;
 
     fn read(leases: &ReadLeases, file: u64, offset: u64, size: usize, now: Nanos) -> Option<Vec<u8>> {
@@ -88,7 +96,7 @@ mod tests {
     /// Goal: a lease answers any range until its time is over, of its own file, and its place goes to others.
     #[test]
     fn answered_while_they_last() {
-        let leases = ReadLeases::default();
+        let leases = ReadLeases::new(COUNT_MAX);
         assert_eq!(read(&leases, 1, 0, 4, 0), None);
         leases.note(FileId(1), 100, LeasedContents { time: 50, bytes: (*b"abcdef").into() });
         assert_eq!(read(&leases, 1, 0, 9, 149).as_deref(), Some(&b"abcdef"[..]));
@@ -102,7 +110,7 @@ mod tests {
         for file in 0..100 {
             leases.note(FileId(file), 200, LeasedContents { time: 50, bytes: (*b"x").into() });
         }
-        assert_eq!(leases.0.borrow().len(), COUNT_MAX);
+        assert_eq!(leases.files.borrow().len(), COUNT_MAX);
         assert_eq!((read(&leases, 99, 0, 1, 200).is_some(), read(&leases, 0, 0, 1, 200).is_some()), (true, false));
         leases.forget(FileId(99));
         assert_eq!(read(&leases, 99, 0, 1, 200), None);

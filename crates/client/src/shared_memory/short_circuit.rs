@@ -21,8 +21,6 @@ use wire::limits::PIECE_COUNT_MAX;
 use wire::messages::{BytePlace, DataRequest, LeasedContents, LocateReply, Pieces, open_flags};
 use wire::{Attributes, Decode, Encode, FastMap, FileId, Operation};
 
-/// Chunks remembered at most.
-const CHUNKS_MAX: usize = 1_024;
 /// A read of fewer bytes than this is answered by the server at once, unless the places are known.
 const SIZE_MIN: usize = 4_096;
 /// Chunks that a question asks for beyond those that are read, at most, where a file is read from front to back; they
@@ -69,21 +67,26 @@ impl Run {
 }
 
 /// What is known of many.
-#[derive(Default)]
 pub(crate) struct PlaceCache {
+    /// Chunks and runs, each.
+    count_max: usize,
     chunks: RefCell<FastMap<(FileId, u64), Rc<ChunkPlaces>>>,
     /// By file and server.
     runs: RefCell<FastMap<(FileId, u32), Run>>,
 }
 
 impl PlaceCache {
+    pub(crate) fn new(count_max: usize) -> PlaceCache {
+        PlaceCache { count_max, chunks: RefCell::default(), runs: RefCell::default() }
+    }
+
     fn get(&self, file: FileId, chunk: u64) -> Option<Rc<ChunkPlaces>> {
         self.chunks.borrow().get(&(file, chunk)).cloned()
     }
 
     fn put(&self, file: FileId, chunk: u64, known: ChunkPlaces) {
         let mut chunks = self.chunks.borrow_mut();
-        if chunks.len() >= CHUNKS_MAX {
+        if chunks.len() >= self.count_max {
             // Rare enough, and whatever is still in use is asked for again.
             chunks.clear();
         }
@@ -100,7 +103,7 @@ impl PlaceCache {
 
     fn note_run(&self, file: FileId, server: u32, run: Run) {
         let mut runs = self.runs.borrow_mut();
-        if runs.len() >= CHUNKS_MAX {
+        if runs.len() >= self.count_max {
             runs.clear();
         }
         runs.insert((file, server), run);

@@ -172,7 +172,9 @@ impl Socket for SimSocket {
         if self.universe.leftover_fault.get() != LeftoverFault::None {
             region.submissions().set_leftover_fault(self.universe.leftover_fault.get());
         }
+        region.submissions().limit_slots(self.universe.submissions_max.get());
         let hazards = HazardPointers::of_simulation();
+        hazards.limit(self.universe.hazards_max.get());
         if self.universe.ignores_hazards.get() {
             hazards.ignore();
         }

@@ -16,7 +16,8 @@ use crate::attribute_cache::CacheFault;
 use crate::short_circuit::Validation;
 use crate::system::{FastRandom, mix};
 use crate::{Class, Nanos, Reactor};
-use shm::submission::LeftoverFault;
+use shm::hazard_pointers::HAZARD_COUNT;
+use shm::submission::{LeftoverFault, SLOT_COUNT};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::IpAddr;
@@ -111,6 +112,9 @@ pub(crate) struct Universe {
     pub forgets_mapping_locks: Cell<bool>,
     /// See `World::ignore_hazards`.
     pub ignores_hazards: Cell<bool>,
+    /// See `World::limit_clients`.
+    pub hazards_max: Cell<usize>,
+    pub submissions_max: Cell<u64>,
     /// See `World::ignore_intent_locks` and `World::take_submissions_late`.
     pub ignores_intent_locks: Cell<bool>,
     pub takes_submissions_late: Cell<bool>,
@@ -179,6 +183,8 @@ impl World {
                 trust: Cell::default(),
                 forgets_mapping_locks: Cell::new(false),
                 ignores_hazards: Cell::new(false),
+                hazards_max: Cell::new(HAZARD_COUNT),
+                submissions_max: Cell::new(SLOT_COUNT),
                 ignores_intent_locks: Cell::new(false),
                 takes_submissions_late: Cell::new(false),
                 mixes_writes: Cell::new(false),
@@ -204,6 +210,13 @@ impl World {
     /// From now on no storage knows that somebody may still write to what was lent: a fault that tests must notice.
     pub fn forget_mapping_locks(&self) {
         self.universe.forgets_mapping_locks.set(true);
+    }
+
+    /// From now on a client that connects holds at most so many files of a server by hazard pointers, and has at most so
+    /// many submissions waiting there.
+    pub fn limit_clients(&self, hazards: usize, submissions: u64) {
+        self.universe.hazards_max.set(hazards);
+        self.universe.submissions_max.set(submissions);
     }
 
     /// From now on servers do not see what clients hold: a fault that tests must notice.

@@ -15,7 +15,7 @@ pub use queue::PendingSubmission;
 pub(crate) use queue::{Bell, SubmissionQueue};
 use shm::mapping::Mapped;
 use shm::submission::{
-    LAYOUT_OFFSET, LeftoverFault, NOTHING_LEFT, QUEUE_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE,
+    LAYOUT_OFFSET, LeftoverFault, NOTHING_LEFT, QUEUE_COUNT, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE,
     SubmissionConsumer, SubmissionWords, Submitted, queue_range,
 };
 use std::any::Any;
@@ -64,6 +64,10 @@ pub struct SubmissionQueues {
     ignores_intent_locks: Cell<bool>,
     ignores_order: Cell<bool>,
     lateness: Cell<Option<u32>>,
+    /// Queues that are given out.
+    queue_count_max: Cell<usize>,
+    /// Of these slots a client uses so many, in simulations.
+    slot_count_max: Cell<u64>,
 }
 
 /// Of so many steps a server that comes late takes up submissions before one.
@@ -83,6 +87,8 @@ impl SubmissionQueues {
             ignores_intent_locks: Cell::new(false),
             ignores_order: Cell::new(false),
             lateness: Cell::new(None),
+            queue_count_max: Cell::new(QUEUE_COUNT),
+            slot_count_max: Cell::new(SLOT_COUNT),
         }
     }
 
@@ -115,6 +121,11 @@ impl SubmissionQueues {
         self.consumer.end();
     }
 
+    /// From now on at most so many clients have a queue.
+    pub fn limit_queues(&self, count: usize) {
+        self.queue_count_max.set(count.min(QUEUE_COUNT));
+    }
+
     /// Gives the client `owner`, which is not 0, a queue. `mapping_lock` is what it maps the region through. Nothing
     /// when all queues are taken, or it can't be lent.
     pub(crate) fn open_queue(&self, owner: u64, mapping_lock: &Rc<dyn MappingLock>) -> Option<usize> {
@@ -122,7 +133,7 @@ impl SubmissionQueues {
             let (offset, size) = queue_range(*queue);
             !self.consumer.is_open(*queue) && self.region.borrowed(offset, size).is_none()
         };
-        let queue = (0..QUEUE_COUNT).find(is_free)?;
+        let queue = (0..self.queue_count_max.get()).find(is_free)?;
         let (offset, size) = queue_range(queue);
         mapping_lock.hold(offset, size).ok()?;
         self.consumer.open_queue(queue, owner);
@@ -231,11 +242,17 @@ impl SubmissionQueues {
         self.lateness.set(Some(self.lateness.get().unwrap_or(0)));
     }
 
+    /// From now on at most so many submissions of a client that connects wait: for simulations.
+    pub(crate) fn limit_slots(&self, count: u64) {
+        self.slot_count_max.set(count.min(SLOT_COUNT));
+    }
+
     /// The client's side, within one process: for simulations.
     pub(crate) fn seen_by(self: &Rc<Self>, mapping_lock: Rc<dyn MappingLock>) -> SubmissionQueue {
         let mut queue = SubmissionQueue::new((*self.consumer).clone(), Some(mapping_lock));
         // Nothing else happens in a simulation meanwhile.
         (queue.ignores_intent_locks, queue.yields_max) = (self.ignores_intent_locks.get(), 0);
+        queue.slot_count_max = self.slot_count_max.get();
         queue
     }
 }

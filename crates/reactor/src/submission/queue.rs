@@ -38,6 +38,8 @@ pub(crate) struct SubmissionQueue {
     locked: Vec<Cell<[usize; 2]>>,
     /// Times that the core is given away for a server that is busy.
     pub(super) yields_max: u32,
+    /// Submissions that wait at most.
+    pub(super) slot_count_max: u64,
     /// Whether nobody wanted the core when it was last given away.
     is_alone: Cell<bool>,
     pub(super) ignores_intent_locks: bool,
@@ -61,6 +63,7 @@ impl SubmissionQueue {
             next_number: Cell::new(0),
             locked: vec![Cell::new([NO_INTENT_LOCK; 2]); SLOT_COUNT as usize],
             yields_max: YIELDS_MAX,
+            slot_count_max: SLOT_COUNT,
             is_alone: Cell::new(false),
             ignores_intent_locks: false,
             bell: None,
@@ -133,7 +136,7 @@ impl SubmissionQueue {
 
     /// Whether there is room for submission `number`, if need be after the server was let run.
     fn waits_for_room(&self, queue: usize, number: u64) -> bool {
-        let has_room = || self.area.waiting_before(queue, number) < SLOT_COUNT;
+        let has_room = || self.area.waiting_before(queue, number) < self.slot_count_max;
         if has_room() {
             return true;
         }

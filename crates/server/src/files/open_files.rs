@@ -15,15 +15,13 @@
 use crate::coordination::retry::Backoff;
 use crate::core::{Caller, Core, Failure};
 use crate::handlers::reap_orphan;
+use crate::process::options::Bounds;
 use crate::store::FastMap;
 use reactor::{Class, HazardPointers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use wire::limits::OPEN_COUNT_MAX;
 use wire::{FileId, Kind, Status};
 
-/// Registrations of all sessions together.
-pub const TOTAL_COUNT_MAX: usize = 1 << 20;
 /// Bytes of one registration, in both tables.
 pub const REGISTRATION_SIZE: u64 = 64;
 /// Opens for one number of `Core::next_number`.
@@ -34,6 +32,7 @@ const STEP_COUNT: usize = 64;
 /// See the module.
 #[derive(Default)]
 pub struct OpenFiles {
+    bounds: Bounds,
     /// Per session: the latest number of each file that it has open.
     sessions: FastMap<u64, FastMap<u64, u64>>,
     /// Per file: the sessions that have it open.
@@ -54,14 +53,18 @@ pub struct OpenFiles {
 }
 
 impl OpenFiles {
+    pub fn new(bounds: &Bounds) -> OpenFiles {
+        OpenFiles { bounds: *bounds, ..OpenFiles::default() }
+    }
+
     /// Whether another file fits; a registered one always does.
     fn check_room(&self, session: u64) -> Result<(), Failure> {
         let of_session = self.sessions.get(&session).map_or(0, FastMap::len);
-        if of_session < OPEN_COUNT_MAX && self.total < TOTAL_COUNT_MAX {
+        let Bounds { session_open_files, open_files, .. } = self.bounds;
+        if of_session < session_open_files && self.total < open_files {
             return Ok(());
         }
-        let text =
-            format!("a session may have {OPEN_COUNT_MAX} files open at a server, all together {TOTAL_COUNT_MAX}");
+        let text = format!("a session may have {session_open_files} files open at a server, all together {open_files}");
         Err(Failure::with_text(Status::TooManyOpen, text))
     }
 
@@ -429,7 +432,7 @@ mod tests {
     #[test]
     fn bounded() {
         let mut open = OpenFiles::default();
-        for file in 0..OPEN_COUNT_MAX as u64 {
+        for file in 0..Bounds::default().session_open_files as u64 {
             open.check_room(1).expect("there is room");
             open.put(1, FileId(file), file);
         }

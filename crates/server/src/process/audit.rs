@@ -2,7 +2,6 @@
 
 use crate::coordination::intents::Intent;
 use crate::core::Core;
-use crate::sessions::service::ACTIVE_MAX;
 use crate::store::FastMap;
 use std::collections::BTreeMap;
 use wire::identity::dentry_slot;
@@ -92,7 +91,7 @@ pub fn audit(core: &Core) -> Audit {
         ..Audit::default()
     };
     // Removals that were begun before there were too many may still end (tombstones, invariant 3).
-    let bound = 2 * core.options.bounds.tombstones + ACTIVE_MAX;
+    let bound = 2 * core.options.bounds.tombstones + core.options.bounds.active_requests;
     if tables.tombstones.len() > bound {
         audit.errors.push(format!("{} removed directories are remembered, {bound} at most", tables.tombstones.len()));
     }

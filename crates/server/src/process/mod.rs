@@ -8,8 +8,6 @@ pub mod statistics;
 
 use crate::coordination::intents::Intent;
 use crate::core::Core;
-use crate::files::file_locks::RANGES_MAX;
-use crate::files::file_locks::queue::WAITERS_MAX;
 use crate::files::inodes::Inode;
 use crate::files::open_files;
 use crate::handlers;
@@ -139,6 +137,9 @@ impl Server {
         core.store.measure_pages();
         prefault::start(&core);
         let shared = core.shared();
+        if let Some(shared) = &shared {
+            shared.submissions().limit_queues(core.options.bounds.submission_queues);
+        }
         if let Some(publisher) = shared
             .as_ref()
             .and_then(|shared| Publisher::on(shared.attribute_cache(), shared.life(), core.options.bounds.index_blocks))
@@ -303,10 +304,15 @@ impl Server {
     }
 }
 
+/// How many sessions are known at most.
+fn session_count_max(options: &ServerOptions) -> usize {
+    (options.connections_max * SESSIONS_PER_CONNECTION).min(options.bounds.sessions)
+}
+
 /// See `Server::memory_max`.
 pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
     let options = &core.options;
-    let sessions = (options.connections_max * SESSIONS_PER_CONNECTION) as u64;
+    let (sessions, bounds) = (session_count_max(options) as u64, &options.bounds);
     let window = u64::from(REQUEST_WINDOW);
     // Those of this server's own, and those that come through others.
     let connections = 2 * options.connections_max as u64;
@@ -315,16 +321,16 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("outcomes of sessions", sessions * window * (OUTCOME_SIZE_MAX as u64 + 64)),
         ("requests under way", connections * window * 2048),
         ("listings on their way", handlers::LISTING_BYTES_MAX + connections * window * 8192),
-        ("open files", open_files::TOTAL_COUNT_MAX as u64 * open_files::REGISTRATION_SIZE),
+        ("open files", bounds.open_files as u64 * open_files::REGISTRATION_SIZE),
         ("values of extended attributes on their way", connections * EXTENDED_SIZE_MAX as u64 * 2),
-        ("locks of files, and who waits for them", ((RANGES_MAX + WAITERS_MAX) * 128) as u64),
+        ("locks of files, and who waits for them", ((bounds.lock_ranges + bounds.lock_waiters) * 128) as u64),
         ("bytes of copies between servers", handlers::COPY_COUNT_MAX * u64::from(COPY_SIZE_MAX) * 2),
         ("counters and samples", Statistics::memory_max()),
         ("names shared to other servers", core.leases.delegations.memory_max(core.cluster.server_count())),
         ("names shared by other servers", core.leases.contact.memory_max()),
         ("contents told to clients", core.leases.read_leases.memory_max()),
-        ("log of moved directories", options.bounds.tree_log as u64 * 96),
-        ("removed directories", 2 * options.bounds.tombstones as u64 * invalidation::TOMBSTONE_SIZE),
+        ("log of moved directories", bounds.tree_log as u64 * 96),
+        ("removed directories", 2 * bounds.tombstones as u64 * invalidation::TOMBSTONE_SIZE),
     ];
     if peers > 0 {
         let channel = window * 1024 + 2 * PARAMS_SIZE_MAX as u64 + (256 << 10);
@@ -375,7 +381,7 @@ fn open_store(
         slots: options.cluster.slot_count,
         placement: options.cluster.placement,
     };
-    let mut tables = Tables::new(options.connections_max * SESSIONS_PER_CONNECTION, &options.bounds);
+    let mut tables = Tables::new(session_count_max(options), &options.bounds);
     let now = reactor.now();
     let store = if Store::exists(&*storage) {
         Store::open(storage, identity, &mut |kind, bytes| {

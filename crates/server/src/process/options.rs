@@ -77,6 +77,24 @@ pub struct Bounds {
     pub read_leased_files: usize,
     /// Blocks of 4 KiB in which local clients see names and files.
     pub index_blocks: u64,
+    /// Sessions, beside what four for each connection that there may be are.
+    pub sessions: usize,
+    /// Files that a session has open, and all of them.
+    pub session_open_files: usize,
+    pub open_files: usize,
+    /// Ranges that are locked: of a file, of a session, all of them.
+    pub file_lock_ranges: usize,
+    pub session_lock_ranges: usize,
+    pub lock_ranges: usize,
+    /// Who waits for locks: of a session, all of them.
+    pub session_lock_waiters: usize,
+    pub lock_waiters: usize,
+    /// Requests of a session to be told of its turn, of those who wait; others ask again and again.
+    pub session_lock_listeners: usize,
+    /// Requests of clients at work; others queue.
+    pub active_requests: usize,
+    /// Clients of this machine with a submission queue.
+    pub submission_queues: usize,
 }
 
 impl Default for Bounds {
@@ -89,6 +107,18 @@ impl Default for Bounds {
             contact_files: 16_384,
             read_leased_files: 4096,
             index_blocks: u64::MAX,
+            sessions: usize::MAX,
+            session_open_files: wire::limits::OPEN_COUNT_MAX,
+            open_files: 1 << 20,
+            file_lock_ranges: 32_768,
+            session_lock_ranges: 65_536,
+            lock_ranges: 131_072,
+            session_lock_waiters: 512,
+            lock_waiters: 1024,
+            // Half of what a connection may have under way, so that unlocking always gets through.
+            session_lock_listeners: wire::limits::REQUEST_WINDOW as usize / 2,
+            active_requests: 256,
+            submission_queues: reactor::QUEUE_COUNT,
         }
     }
 }

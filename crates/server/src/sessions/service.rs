@@ -2,7 +2,7 @@
 //! arrival, with a bounded number under way. What is done with which operation says `handlers::operations`.
 //!
 //! Invariants
-//! 1. A request of a client that waits for other servers is one of at most `ACTIVE_MAX`; others queue. Requests of
+//! 1. A request of a client that waits for other servers is one of at most `Bounds::active_requests`; others queue. Requests of
 //!    servers run at once and never queue, so that what the active ones wait for always comes. Writes are bounded by
 //!    the number of connections, each of which brings one body at a time, and by their windows.
 //! 2. Each request that `Sessions::begin` called new ends in `finish`, `conclude` or `Sessions::abandon`.
@@ -21,9 +21,6 @@ use std::rc::Rc;
 use wire::handshake::Role;
 use wire::operation::{LEVEL_CLIENT, OperationClass};
 use wire::{FileId, Operation, Status};
-
-/// Requests of clients that may wait for other servers at a time.
-pub const ACTIVE_MAX: usize = 256;
 
 const WAIT_WORDS: &str = "what the request waits for (a rename or link of its name, the removal of its directory, or \
                           room in the journal) takes long";
@@ -216,7 +213,7 @@ impl Front {
             }
             Ok(Progress::Done) => finish(&self.core, request, Ok(&reply)),
             Err(failure) => finish(&self.core, request, Err(&failure)),
-            Ok(step) if request.caller.peer.level == LEVEL_CLIENT && self.active.get() >= ACTIVE_MAX => {
+            Ok(step) if request.caller.peer.level == LEVEL_CLIENT && !self.has_room() => {
                 self.queue.borrow_mut().push_back(WaitingRequest { request, handle, step });
             }
             Ok(step) => self.clone().spawn(WaitingRequest { request, handle, step }),
@@ -279,9 +276,14 @@ impl Front {
         self.admit();
     }
 
+    /// Whether another request of a client may be at work.
+    fn has_room(&self) -> bool {
+        self.active.get() < self.core.options.bounds.active_requests
+    }
+
     /// Starts those that queue for as long as there is room.
     fn admit(self: &Rc<Self>) {
-        while self.active.get() < ACTIVE_MAX {
+        while self.has_room() {
             let Some(mut waiting) = self.queue.borrow_mut().pop_front() else { return };
             let now = self.core.reactor.now();
             waiting.request.started = now;

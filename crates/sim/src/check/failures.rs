@@ -2,6 +2,7 @@
 
 use crate::history::{Action, Finding, Moment, Operation, Outcome};
 use reactor::Nanos;
+use server::Bounds;
 use std::collections::BTreeSet;
 use wire::Status;
 
@@ -16,6 +17,8 @@ pub struct Expected {
     pub full: bool,
     /// Whether media may have refused to make something durable.
     pub failed_syncs: bool,
+    /// How much servers remember, of which they may say that it is too much.
+    pub bounded: Bounds,
     /// Whether stored bytes may have gone bad.
     pub rot: bool,
 }
@@ -53,6 +56,9 @@ fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) ->
         }
         Status::NoSpace if expected.full => None,
         Status::Io if expected.failed_syncs => None,
+        Status::TooManyOpen if has_few_opens(&expected.bounded) && opens(&operation.action) => None,
+        Status::NoLocks if has_few_locks(&expected.bounded) && locks(&operation.action) => None,
+        Status::TooManyConnections if expected.bounded.sessions != Bounds::default().sessions => None,
         Status::Io | Status::Corrupt | Status::Damaged if expected.rot && meets_bytes(&operation.action) => None,
         // Two of the largest values and their names are more than one inode may have.
         Status::NoSpace if matches!(operation.action, Action::SetExtended { size, .. } if size > 60_000) => None,
@@ -75,6 +81,28 @@ fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) ->
         Status::StaleFile => None,
         _ => Some(format!("an error that no caller should ever see: {status}")),
     }
+}
+
+fn has_few_opens(bounds: &Bounds) -> bool {
+    let real = Bounds::default();
+    bounds.session_open_files != real.session_open_files || bounds.open_files != real.open_files
+}
+
+fn has_few_locks(bounds: &Bounds) -> bool {
+    let real = Bounds::default();
+    bounds.file_lock_ranges != real.file_lock_ranges
+        || bounds.session_lock_ranges != real.session_lock_ranges
+        || bounds.lock_ranges != real.lock_ranges
+        || bounds.session_lock_waiters != real.session_lock_waiters
+        || bounds.lock_waiters != real.lock_waiters
+}
+
+fn opens(action: &Action) -> bool {
+    matches!(action, Action::Open { .. } | Action::MakeTemporary { .. })
+}
+
+fn locks(action: &Action) -> bool {
+    matches!(action, Action::Lock { .. } | Action::Unlock { .. })
 }
 
 fn uses_handle(action: &Action) -> bool {
@@ -130,7 +158,10 @@ mod tests {
     use crate::history::{History, Path};
     use wire::FileId;
 
-    const EXPECTED: Expected = Expected { healed: 10, duration_max: 100, full: false, failed_syncs: false, rot: false };
+    fn expected() -> Expected {
+        let bounded = Bounds::default();
+        Expected { healed: 10, duration_max: 100, full: false, failed_syncs: false, bounded, rot: false }
+    }
 
     fn run(steps: Vec<(Action, Outcome, Nanos)>, expected: Expected) -> usize {
         run_with(steps, expected, &BTreeSet::new())
@@ -152,10 +183,10 @@ mod tests {
     fn errors() {
         let stat = || Action::Stat { path: Path::top("f") };
         let trouble = || Outcome::Unknown(Some(Status::TimedOut));
-        assert_eq!(run(vec![(stat(), trouble(), 1)], EXPECTED), 0);
-        assert_eq!(run(vec![(stat(), trouble(), 1)], Expected { healed: 0, ..EXPECTED }), 1);
-        assert_eq!(run(vec![(stat(), trouble(), 101)], EXPECTED), 1);
-        assert_eq!(run(vec![(stat(), Outcome::Failed(Status::WrongServer), 1)], EXPECTED), 1);
+        assert_eq!(run(vec![(stat(), trouble(), 1)], expected()), 0);
+        assert_eq!(run(vec![(stat(), trouble(), 1)], Expected { healed: 0, ..expected() }), 1);
+        assert_eq!(run(vec![(stat(), trouble(), 101)], expected()), 1);
+        assert_eq!(run(vec![(stat(), Outcome::Failed(Status::WrongServer), 1)], expected()), 1);
     }
 
     /// Goal: an open file is there, whoever unlinks it, unless its client was forgotten.
@@ -174,7 +205,7 @@ mod tests {
         let stale = (Action::StatFile { file: FileId(3) }, Outcome::Unknown(Some(Status::StaleFile)), 1);
         let unlink = (Action::Unlink { path }, Outcome::Done, 1);
         let steps = vec![opened, unlink, stale];
-        assert_eq!(run(steps.clone(), EXPECTED), 1);
-        assert_eq!(run_with(steps, EXPECTED, &BTreeSet::from([0])), 0);
+        assert_eq!(run(steps.clone(), expected()), 1);
+        assert_eq!(run_with(steps, expected(), &BTreeSet::from([0])), 0);
     }
 }

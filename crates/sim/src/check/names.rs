@@ -224,6 +224,8 @@ fn ties(operations: &[Operation]) -> BTreeMap<&str, &str> {
 /// The parts of an operation that are placed one by one.
 fn parts(operation: &Operation) -> &'static [OperationPart] {
     match operation.action {
+        // It tells nothing of any name, and has changed none.
+        _ if operation.outcome == Outcome::Failed(Status::TooManyOpen) => &[],
         _ if matches!(operation.outcome, Outcome::Failed(_)) => &[OperationPart::Whole],
         // A look of unknown outcome tells nothing.
         Action::Stat { .. }

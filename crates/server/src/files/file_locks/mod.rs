@@ -3,20 +3,16 @@
 //!
 //! Invariants
 //! 1. Whoever holds a lock here has a session that is known, and its file an inode.
-//! 2. `count` and `by_session` count ranges; who locks keeps them under the bounds below.
+//! 2. `count` and `by_session` count ranges; who locks keeps them under the server's `Bounds`.
 
 pub mod queue;
 pub mod ranges;
 
+use crate::process::options::Bounds;
 use ranges::{LockRanges, OwnerRange, RangeTable};
 use std::collections::BTreeMap;
 use wire::FileId;
 use wire::messages::{LockOwner, LockSpace};
-
-/// Most ranges of one file, of one session, and of all on a server.
-pub const RANGES_OF_FILE_MAX: usize = 32_768;
-pub const RANGES_OF_SESSION_MAX: usize = 65_536;
-pub const RANGES_MAX: usize = 131_072;
 
 /// The locks of a file in a space.
 pub type LockKey = (FileId, LockSpace);
@@ -24,6 +20,7 @@ pub type LockKey = (FileId, LockSpace);
 /// See the module.
 #[derive(Default)]
 pub struct FileLocks {
+    bounds: Bounds,
     tables: BTreeMap<(u64, LockSpace), RangeTable>,
     count: usize,
     by_session: BTreeMap<u64, usize>,
@@ -32,6 +29,10 @@ pub struct FileLocks {
 }
 
 impl FileLocks {
+    pub fn new(bounds: &Bounds) -> FileLocks {
+        FileLocks { bounds: *bounds, ..FileLocks::default() }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }
@@ -71,9 +72,9 @@ impl FileLocks {
         };
         let more = after.saturating_sub(before);
         more == 0
-            || (of_file + more <= RANGES_OF_FILE_MAX
-                && self.count_of_session(owner.session) + more <= RANGES_OF_SESSION_MAX
-                && self.count + more <= RANGES_MAX)
+            || (of_file + more <= self.bounds.file_lock_ranges
+                && self.count_of_session(owner.session) + more <= self.bounds.session_lock_ranges
+                && self.count + more <= self.bounds.lock_ranges)
     }
 
     /// Has an owner hold a range in its mode, or nothing of it.
@@ -184,7 +185,7 @@ mod tests {
         let range = |start, end| OwnerRange { start, end, exclusive: true };
         let key = (FileId(1), LockSpace::Ranges);
         let mut locks = FileLocks::default();
-        for number in 0..RANGES_OF_FILE_MAX as u64 {
+        for number in 0..Bounds::default().file_lock_ranges as u64 {
             let wanted = range(number * 10, number * 10 + 5);
             assert!(locks.has_room(key, &owner(number % 2), &wanted, true), "{number}");
             locks.set(key, owner(number % 2), &wanted, true);

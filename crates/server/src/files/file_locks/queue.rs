@@ -4,19 +4,14 @@
 //! 1. Of one file and space, waiters are granted in the order in which they came, as far as their ranges conflict. Two
 //!    exceptions: a request that does not wait looks at what is held alone, and one goes before those who (by whatever
 //!    detours) wait for its own owner, for else nobody would ever get on.
-//! 2. There are at most `WAITERS_MAX` of all sessions and `WAITERS_OF_SESSION_MAX` of one: half of what a connection
-//!    may have under way, so that unlocking always gets through.
+//! 2. There are at most as many as the server's `Bounds` say, of all sessions and of one; and at most half of what a
+//!    connection may have under way are requests to be told, so that unlocking always gets through.
 
 use super::ranges::OwnerRange;
 use super::{FileLocks, LockKey};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::FileId;
-use wire::limits::REQUEST_WINDOW;
 use wire::messages::{LockOwner, LockSpace, OwnerKind};
-
-/// Most requests that wait, of all sessions and of one.
-pub const WAITERS_MAX: usize = 1024;
-pub const WAITERS_OF_SESSION_MAX: usize = REQUEST_WINDOW as usize / 2;
 
 /// A request that waits; `L` is who is told when it is granted, as soon as somebody asks to be.
 pub struct Waiter<L> {
@@ -53,6 +48,12 @@ impl<L> Queues<L> {
     /// Those who are waited on by a request of their own.
     pub fn listener_count(&self) -> usize {
         self.all().filter(|(_, waiter)| waiter.listener.is_some()).count()
+    }
+
+    /// Those of a session but for one ticket.
+    pub fn other_listeners(&self, session: u64, ticket: u64) -> usize {
+        let of_session = self.all().filter(|(_, waiter)| waiter.owner.session == session && waiter.ticket != ticket);
+        of_session.filter(|(_, waiter)| waiter.listener.is_some()).count()
     }
 
     fn all(&self) -> impl Iterator<Item = (LockKey, &Waiter<L>)> {

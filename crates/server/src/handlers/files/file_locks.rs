@@ -12,7 +12,7 @@
 
 use crate::core::{Caller, Core, Failure};
 use crate::files::file_locks::LockKey;
-use crate::files::file_locks::queue::{WAITERS_MAX, WAITERS_OF_SESSION_MAX, Waiter};
+use crate::files::file_locks::queue::Waiter;
 use crate::files::file_locks::ranges::OwnerRange;
 use crate::handlers::Progress;
 use crate::journal::records::Record;
@@ -108,8 +108,8 @@ fn wait_in_queue(core: &Rc<Core>, caller: &Caller, claim: &LockClaim) -> Result<
         return Ok(LockState::Waiting);
     }
     {
-        let queues = core.lock_queues.borrow();
-        if queues.count() >= WAITERS_MAX || queues.count_of_session(session) >= WAITERS_OF_SESSION_MAX {
+        let (queues, bounds) = (core.lock_queues.borrow(), &core.options.bounds);
+        if queues.count() >= bounds.lock_waiters || queues.count_of_session(session) >= bounds.session_lock_waiters {
             return Err(Failure::with_text(Status::NoLocks, "too many requests wait for locks already"));
         }
     }
@@ -138,7 +138,8 @@ fn wait_in_queue(core: &Rc<Core>, caller: &Caller, claim: &LockClaim) -> Result<
     Ok(LockState::Waiting)
 }
 
-/// Answers when a request that is in the queue was granted; at once when it is not there.
+/// Answers when a request that is in the queue was granted; at once when it is not there, or when its session has as
+/// many requests of this kind as it may: then it is asked again.
 pub fn await_lock(core: &Rc<Core>, parked: Request) {
     match try_await(core, &parked) {
         Ok(None) => {}
@@ -160,8 +161,11 @@ fn try_await(core: &Core, parked: &Request) -> Result<Option<LockState>, Failure
     let request = AwaitLockRequest::from_bytes(&parked.incoming.params)?;
     let claim = claim_of(core, &parked.caller, &request.wish)?;
     check_file(core, &claim)?;
-    if core.lock_queues.borrow_mut().find(claim.key, claim.owner.session, claim.ticket).is_some() {
-        return Ok(None);
+    let mut queues = core.lock_queues.borrow_mut();
+    if queues.find(claim.key, claim.owner.session, claim.ticket).is_some() {
+        let listeners = queues.other_listeners(claim.owner.session, claim.ticket);
+        let may_listen = listeners < core.options.bounds.session_lock_listeners;
+        return Ok((!may_listen).then_some(LockState::Waiting));
     }
     Ok(Some(if holds(core, &claim) { LockState::Granted } else { LockState::Unknown }))
 }
