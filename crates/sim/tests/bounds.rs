@@ -245,6 +245,7 @@ fn more_waiters_for_locks_than_are_remembered() {
         let harness = cluster(1, Bounds { lock_waiters: 1, session_lock_listeners, ..Bounds::default() });
         let client = harness.add_client();
         run(&harness, &client, async move |fs| {
+            let file_system = fs.clone();
             make(&fs, "/locked").await;
             let file = fs.open(b"/locked", &OpenHow::reading_and_writing()).await.expect("opened");
             let byte = |number: u64| LockRange { start: number, end: number + 1 };
@@ -266,20 +267,22 @@ fn more_waiters_for_locks_than_are_remembered() {
             fs.lock(&file, third, byte(1), true).await.expect("free again");
             fs.unlock(&file, third, byte(1)).await.expect("released");
 
-            // Whole files: of three that wait there is a place for one.
-            fs.lock(&file, Locker::Whole, LockRange::WHOLE, true).await.expect("free");
-            let waiters: Vec<_> = (0..3)
-                .map(|_| {
-                    let (fs, reactor) = (fs.clone(), fs.reactor().clone());
-                    reactor.spawn_joinable(Class::Metadata, async move {
-                        let own = fs.open(b"/locked", &OpenHow::reading_and_writing()).await.expect("opened");
-                        fs.lock(&own, Locker::Whole, LockRange::WHOLE, true).await.expect("granted in the end");
-                        fs.close(&own).await;
-                    })
-                })
-                .collect();
-            fs.reactor().sleep(SECOND).await;
-            fs.close(&file).await;
+            // Whole files: of three that wait there is a place for one; two of them hold it together, and want it alone.
+            let mut waiters = Vec::new();
+            for shares in [true, true, false] {
+                let own = fs.open(b"/locked", &OpenHow::reading_and_writing()).await.expect("opened");
+                if shares {
+                    fs.lock(&own, Locker::Whole, LockRange::WHOLE, false).await.expect("free");
+                }
+                let fs = fs.clone();
+                let waits = async move {
+                    // Who shares nothing comes first.
+                    fs.reactor().sleep(if shares { SECOND } else { 0 }).await;
+                    fs.lock(&own, Locker::Whole, LockRange::WHOLE, true).await.expect("granted in the end");
+                    fs.close(&own).await;
+                };
+                waiters.push(file_system.reactor().spawn_joinable(Class::Metadata, waits));
+            }
             for waiter in waiters {
                 waiter.await;
             }

@@ -107,16 +107,23 @@ fn wait_in_queue(core: &Rc<Core>, caller: &Caller, claim: &LockClaim) -> Result<
     if core.lock_queues.borrow_mut().find(claim.key, session, claim.ticket).is_some() {
         return Ok(LockState::Waiting);
     }
-    {
+    let is_crowded = {
         let (queues, bounds) = (core.lock_queues.borrow(), &core.options.bounds);
-        if queues.count() >= bounds.lock_waiters || queues.count_of_session(session) >= bounds.session_lock_waiters {
-            return Err(Failure::with_text(Status::NoLocks, "too many requests wait for locks already"));
-        }
-    }
+        queues.count() >= bounds.lock_waiters || queues.count_of_session(session) >= bounds.session_lock_waiters
+    };
     let has_other_mode =
         core.tables.borrow().file_locks.held(claim.key, &claim.owner).is_some_and(|held| !held.is_empty());
-    if claim.key.1 == LockSpace::Whole && has_other_mode {
-        // As flock(2): a change of mode that has to wait lets go first, or two that share would wait for each other.
+    // As flock(2): a change of mode that has to wait, here or by asking again, lets go first, or two that share would
+    // wait for each other.
+    let lets_go = claim.key.1 == LockSpace::Whole && has_other_mode;
+    if is_crowded {
+        if lets_go {
+            core.change([entry(claim, false)])?;
+            grant_turns(core);
+        }
+        return Err(Failure::with_text(Status::NoLocks, "too many requests wait for locks already"));
+    }
+    if lets_go {
         core.change([entry(claim, false), caller.outcome(&LockReply { state: LockState::Waiting }.to_bytes())])?;
     }
     let waiter = Waiter { owner: claim.owner, range: claim.range, ticket: claim.ticket, listener: None };
