@@ -102,6 +102,11 @@ impl Arguments {
                 self.given.push(Given { key: row.key, value, source: ValueOrigin::Environment });
             }
         }
+        if let Some((key, row)) = self.stand_in()
+            && let Some(value) = row.variable_name().and_then(|name| environment(&name))
+        {
+            self.given.push(Given { key, value, source: ValueOrigin::Environment });
+        }
         Ok(())
     }
 
@@ -111,6 +116,19 @@ impl Arguments {
                 self.given.push(Given { key: row.key, value: value.clone(), source: ValueOrigin::File(line) });
             }
         }
+        if let Some((key, row)) = self.stand_in()
+            && let Some((value, line)) = config.find(self.command, row)
+        {
+            self.given.push(Given { key, value: value.clone(), source: ValueOrigin::File(line) });
+        }
+    }
+
+    /// Where nobody named the cluster it is that of the run directory, which not every command can be told: what counts
+    /// for the one, and the setting that stands in.
+    fn stand_in(&self) -> Option<(&'static str, &'static OptionRow)> {
+        let (cluster, directory) = ("cluster", "run-directory");
+        let wants = self.takes(cluster) && !self.takes(directory) && !self.is_given(cluster);
+        wants.then(|| (cluster, OptionRow::of(directory)))
     }
 
     /// Settings that nobody gave so far.
@@ -355,6 +373,17 @@ mod tests {
         ] {
             assert_eq!(count_before_command(&words(line)), count, "{line}");
         }
+    }
+
+    /// Goal: where nobody names the cluster it is that of the run directory, for commands that can't be told one too.
+    #[test]
+    fn run_directory_stands_in() {
+        let directory = ("TABANE_RUN_DIRECTORY", "/run/own");
+        let cluster = |variables: &[(&str, &str)]| parse("ls", variables).unwrap().path("cluster");
+        assert_eq!(cluster(&[directory]), Some(PathBuf::from("/run/own")));
+        assert_eq!(cluster(&[directory, ("TABANE_CLUSTER", "/other")]), Some(PathBuf::from("/other")));
+        assert_eq!(parse("ls --cluster c", &[directory]).unwrap().path("cluster"), Some(PathBuf::from("c")));
+        assert_eq!(parse("status", &[directory]).unwrap().path("cluster"), None);
     }
 
     /// Goal: what is wrong is refused with words that say what would be right.

@@ -92,13 +92,7 @@ const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// All options of all commands.
 pub static TABLE: &[OptionRow] = &[
-    setting(
-        "cluster",
-        Value::Path,
-        "the default run directory",
-        "PATH",
-        "run directory of the cluster, or its cluster file",
-    ),
+    setting("cluster", Value::Path, "the run directory", "PATH", "run directory of the cluster, or its cluster file"),
     setting(
         "run-directory",
         Value::Path,

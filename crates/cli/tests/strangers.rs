@@ -179,3 +179,67 @@ fn set_user_files_and_devices() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("only root may mount so"));
 }
+
+/// What a command of another user, who has a copy of the cluster file, says: perhaps in a user namespace of his own.
+fn of_copy(copy: &Path, program: &Path, user: u32, in_namespace: bool) -> Output {
+    let mut command = if in_namespace { Command::new("unshare") } else { Command::new(program) };
+    if in_namespace {
+        command.arg("-Ur").arg(program);
+    }
+    command.args(["cat", ":/file", "--timeout-ms", "5000", "--cluster"]).arg(copy);
+    command.env("TABANE_CONFIG", "/dev/null").env_remove("TABANE_CLUSTER").env_remove("TABANE_RUN_DIRECTORY");
+    command.uid(user).gid(user).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Goal: what docs/security.md says of root, of copies of a cluster file, and of namespaces: a copy lets another user
+/// in over TCP, and through shared memory where the servers are root's; a user namespace changes nothing for the same
+/// user, and takes shared memory from another one; in another network namespace there is nobody.
+/// Method: servers with --transport shm take nobody over TCP, so who reads from them came through shared memory.
+#[test]
+fn copies_and_namespaces() {
+    const THIRD: u32 = 65_533;
+    if !we_are_root() {
+        return;
+    }
+    for (is_roots, transport) in [(true, "shm"), (true, "auto"), (false, "shm"), (false, "auto")] {
+        let ground = Ground::new(&format!("copies-{is_roots}-{transport}"));
+        fs::set_permissions(&ground.path, fs::Permissions::from_mode(0o1777)).unwrap();
+        let program = ground.path.join("tabane-copy");
+        fs::copy(env!("CARGO_BIN_EXE_tabane"), &program).unwrap();
+        let owner = if is_roots { 0 } else { STRANGER };
+        let as_owner = |words: &[&str]| {
+            let mut command = ground.command(words);
+            let output = command.uid(owner).gid(owner).stdin(Stdio::null()).output().unwrap();
+            assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        as_owner(&["up", "--servers", "1", "--transport", transport]);
+        as_owner(&["put", ":/file"]);
+        let directory = ground.path.join("third");
+        let copy = directory.join("cluster");
+        fs::create_dir(&directory).unwrap();
+        fs::copy(ground.run_directory().join("cluster"), &copy).unwrap();
+        for path in [&directory, &copy] {
+            chown(path, Some(THIRD), Some(THIRD)).unwrap();
+        }
+        let reaches = |user, in_namespace| {
+            let file = if user == THIRD { &copy } else { &ground.run_directory().join("cluster") };
+            let output = of_copy(file, &program, user, in_namespace);
+            let words = String::from_utf8_lossy(&output.stderr);
+            let is_told = words.contains("server takes clients of its own machine only");
+            assert!(output.status.success() || is_told, "{words}");
+            output.status.success()
+        };
+        let takes_tcp = transport == "auto";
+        assert!(reaches(owner, false) && reaches(owner, true), "the same user, {is_roots} {transport}");
+        assert_eq!(reaches(THIRD, false), is_roots || takes_tcp, "a copy, {is_roots} {transport}");
+        assert_eq!(reaches(THIRD, true), takes_tcp, "a copy in a user namespace, {is_roots} {transport}");
+        if is_roots {
+            let file = ground.run_directory().join("cluster");
+            let words = format!("ip link set lo up; {} ls --timeout-ms 2000 --cluster {}", text(&program), text(&file));
+            let output = Command::new("unshare").args(["-n", "sh", "-c", &words]).output().unwrap();
+            let words = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success() && words.contains("no connection"), "in another network: {words}");
+        }
+        as_owner(&["down"]);
+    }
+}

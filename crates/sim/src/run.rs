@@ -16,7 +16,7 @@ use client::Contact;
 use client::check::CheckOptions;
 use reactor::sim::{CrashKind, NodeId};
 use reactor::{Class, Nanos};
-use server::Audit;
+use server::{Audit, Bounds};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -416,7 +416,10 @@ impl Run {
             let by_contacts = self.harness.client_numbers().filter(is_excused);
             let forgotten: BTreeSet<u32> = history.forgotten.iter().copied().chain(by_contacts).collect();
             let excused = failures::Excused { gone: &self.gone, forgotten: &forgotten };
-            findings.extend(check::locks::check(&history.operations, &history.losses, profile.session_grace));
+            // Where there is no room for a session one without connections goes early.
+            let remembers = profile.bounds.sessions == Bounds::default().sessions;
+            let grace = if remembers { profile.session_grace } else { 0 };
+            findings.extend(check::locks::check(&history.operations, &history.losses, grace));
             findings.extend(failures::check(&history.operations, expected, excused));
             for finding in findings {
                 self.problems.push(describe(&finding, &history.operations));
