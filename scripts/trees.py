@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Many changes of the directory tree on a real cluster, and then a look at it by a new client of each kind.
 
-    scripts/trees.py [--programs DIR] [--operations N] [--servers N]
+    scripts/trees.py [--programs DIR] [--operations N] [--servers N] [--fill N]
 
 Directories are made, renamed, changed in their rights and removed, in turns, through libtabane. A file that is two
 levels down is looked at now and then by this client, by new clients of the library, the command line and a mount; a
-listing must have exactly what is there. The memory of the servers is told for each tenth: from the one on in which as
-many directories had been removed as they remember it must be flat, and before that it may grow by what these take. Ends
-with 1 when anything is wrong.
+listing must have exactly what is there. The memory of the servers is told for each tenth, and the last must be that of
+the first, once as many operations were done as fill the tables of removed directories (--fill). Ends with 1 when
+anything is wrong.
 """
 import argparse
 import ctypes
@@ -19,9 +19,14 @@ import tempfile
 import time
 
 LEFT = 200  # directories that are there at a time
-REMEMBERED = 65_536  # removed directories, docs/limits.md
-REMEMBERED_SIZE = 64  # bytes for each
-FLAT_SIZE = 128 << 10  # what a heap may differ by
+REMEMBERED = 2 * 65_536  # removed directories of a server, docs/limits.md
+REMEMBERED_SIZE = 40  # bytes of one
+FLAT = 1.05  # what the heap of a server may differ by
+
+
+def fill_of(servers):
+    """Operations, of which a quarter removes, that fill the tables."""
+    return 4 * REMEMBERED * servers
 
 
 class Client:
@@ -93,23 +98,20 @@ def run(arguments, tabane, place):
         subprocess.check_call([tabane, "mkdir", "-p", ":/t", ":/deep/down"])
         subprocess.run([tabane, "put", ":/deep/down/file"], input=b"there", check=True)
         client, names, figures, began = Client(os.path.join(arguments.programs, "libtabane.so")), [], [], time.time()
-        done, turn, tenth = 0, 0, max(1, arguments.operations // 10)
+        done, turn, tenth = -arguments.fill, 0, max(1, arguments.operations // 10)
         while done < arguments.operations:
             done += client.do(turn, names)
             turn += 1
-            if done // tenth > len(figures):
+            if done >= tenth * (len(figures) + 1):
                 client.call("access", b"/deep/down/file", 4)
                 look(tabane, arguments, names, mount)
                 figures.append(memory(tabane))
-                rate = done / (time.time() - began)
+                rate = (arguments.fill + done) / (time.time() - began)
                 print(f"{done} operations, {rate:.0f} a second, bytes of servers: {figures[-1]}", flush=True)
         subprocess.check_call([tabane, "check"])
-        # A quarter of the operations removes.
-        full = -(-4 * REMEMBERED // tenth)
-        for since, growth in ((0, REMEMBERED * REMEMBERED_SIZE), (full, FLAT_SIZE)):
-            for first, last in zip(*figures[since:since + 1], figures[-1]):
-                words = f"a server's memory has grown from {first} to {last} bytes since tenth {since + 1}"
-                assert last <= first + growth, words
+        unfilled = max(0, fill_of(arguments.servers) - arguments.fill)
+        for first, last in zip(figures[0], figures[-1]):
+            assert last <= first * FLAT + unfilled * REMEMBERED_SIZE, f"a server's memory has grown from {first} to {last} bytes"
     finally:
         subprocess.call([tabane, "down"])
     print("all paths are right, and the memory is flat")
@@ -120,7 +122,10 @@ def main():
     parser.add_argument("--programs", default="target/release", help="directory of the programs and libraries")
     parser.add_argument("--operations", type=int, default=1_000_000)
     parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--fill", type=int, help="operations before the first tenth; as many as fill the tables")
     arguments = parser.parse_args()
+    if arguments.fill is None:
+        arguments.fill = fill_of(arguments.servers)
     arguments.programs = os.path.abspath(arguments.programs)
     with tempfile.TemporaryDirectory(prefix="tabane-trees-") as place:
         run(arguments, os.path.join(arguments.programs, "tabane"), place)
