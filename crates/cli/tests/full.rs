@@ -88,3 +88,51 @@ fn full_directories() {
     assert!(output.stdout.is_empty() && complaint.contains("ask for less"), "{complaint}");
     assert!(!ground.run_directory().exists() && !ground.stores().exists());
 }
+
+/// As `SCRIPT`: a cluster whose medium is filled, changes until the journal has no room for more, and what is said then
+/// and once there is room again.
+const FULL_JOURNAL: &str = r#"
+    mount -t tmpfs -o size=30m none small
+    "$1" up --servers 1 --store "memory:$PWD/small,size=16M" --journal-size 4M > /dev/null
+    dd if=/dev/zero of=small/filler bs=4k 2> /dev/null || true
+    code=0
+    "$1" mkdir $(seq -f ':/d%.0f' 60000) 2> complaints || code=$?
+    tail -n 1 complaints >&2
+    echo "full: $code"
+    rm small/filler
+    # The first one that is refused has a checkpoint begin.
+    for turn in $(seq 50); do
+        ! "$1" mkdir -p :/again 2> /dev/null || { echo "made after room was there"; break; }
+        sleep 0.1
+    done
+    "$1" stat :/d1 :/again > /dev/null && echo "both are there"
+    "$1" down > /dev/null
+    umount small
+"#;
+
+/// Goal: a server whose journal is full because its medium had no room for a checkpoint goes on by itself when there is
+/// room again. Method: a small file system that is filled and emptied again while a client makes directories.
+#[test]
+fn room_comes_back() {
+    if !may_mount() {
+        return;
+    }
+    let ground = Ground::new("full-journal");
+    std::fs::create_dir(ground.path.join("small")).unwrap();
+    let usual = ground.command(&[]);
+    let mut command = Command::new("unshare");
+    command.arg(if reactor::process::user() == 0 { "-m" } else { "-rm" }).args([
+        "sh",
+        "-ec",
+        FULL_JOURNAL,
+        "sh",
+        TABANE,
+    ]);
+    command.env_clear().envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.env("TABANE_HUGE_PAGES", "off").env_remove("TABANE_STORE").current_dir(&ground.path);
+    let output = command.output().expect("unshare(1) is part of util-linux");
+    let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}{complaint}");
+    assert!(said.contains("full: 1") && complaint.contains("the journal is full"), "{said}{complaint}");
+    assert!(said.contains("made after room was there\n") && said.ends_with("both are there\n"), "{said}{complaint}");
+}

@@ -6,7 +6,7 @@ use crate::journal::checkpoint;
 use crate::journal::records::Record;
 use crate::names::NO_TIME;
 use crate::process::prefault;
-use crate::store::Transaction;
+use crate::store::{StoreError, Transaction};
 use crate::tree::invalidation;
 use std::rc::Rc;
 use wire::Status;
@@ -44,7 +44,13 @@ impl Core {
             }
         }
         let changes = self.invalidate_changes(&transaction, records.as_ref());
-        self.store.commit(transaction)?;
+        if let Err(error) = self.store.commit(transaction) {
+            // The medium may have room for a checkpoint again, which gives the journal room.
+            if matches!(error, StoreError::JournalFull) && self.store.checkpoint_due() {
+                checkpoint::start_again(self);
+            }
+            return Err(error.into());
+        }
         let released = {
             let mut tables = self.tables.borrow_mut();
             for record in records {

@@ -7,8 +7,8 @@ use crate::journal::records::Record;
 use crate::names::{NO_TIME, WalkPosition};
 use crate::store::{Checkpoint, StoreError};
 use crate::tree::Tree;
-use reactor::Class;
 use reactor::log::{self, Level};
+use reactor::{Class, Nanos};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wire::messages::LockOwner;
@@ -23,6 +23,8 @@ pub struct Checkpoints {
     finished: RefCell<Notice<()>>,
     pub count: Cell<u64>,
     pub failed: Cell<u64>,
+    /// When the last one failed.
+    failed_at: Cell<Nanos>,
 }
 
 impl Checkpoints {
@@ -36,6 +38,17 @@ impl Checkpoints {
     }
 }
 
+/// Pause after a checkpoint that failed, while the journal is full.
+const FAILURE_PAUSE: Nanos = 500_000_000;
+
+/// Starts a checkpoint where nothing can be journalled any more, unless one runs or has just failed.
+pub fn start_again(core: &Rc<Core>) {
+    let failed_at = core.checkpoints.failed_at.get();
+    if failed_at == 0 || core.reactor.now() >= failed_at + FAILURE_PAUSE {
+        start(core);
+    }
+}
+
 /// Starts a checkpoint unless one runs.
 pub fn start(core: &Rc<Core>) {
     if core.checkpoints.running.replace(true) {
@@ -43,11 +56,13 @@ pub fn start(core: &Rc<Core>) {
     }
     let core = core.clone();
     core.reactor.clone().spawn(Class::Background, async move {
-        // A failure shows in the statistics; the journal keeps everything, and the next commit tries again.
+        // A failure shows in the statistics; the journal keeps everything, and the next commit tries again, also one that
+        // finds the journal full.
         match run(&core).await {
             Ok(()) => core.checkpoints.count.set(core.checkpoints.count.get() + 1),
             Err(error) => {
                 core.checkpoints.failed.set(core.checkpoints.failed.get() + 1);
+                core.checkpoints.failed_at.set(core.reactor.now());
                 let words =
                     "a checkpoint could not be written; the journal has everything, and the next one tries again";
                 log::event(Level::Error, "checkpoint-failed", words, &[("reason", &error)]);
