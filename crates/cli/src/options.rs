@@ -611,6 +611,7 @@ pub static TABLE: &[OptionRow] = &[
         "has its name on this server",
     ),
     flag("summarize", "s", "only the sum of each PATH"),
+    choice_of_command("ls-directory", "directory", "d", Value::Flag, "", "directories themselves, not what is in them"),
     choice_of_command("du-all", "all", "a", Value::Flag, "", "a line for each file too"),
     choice_of_command(
         "max-depth",

@@ -582,6 +582,7 @@ fn more_tree_changes_than_the_log_holds() {
     let look = || {
         assert_eq!(ground.run(&["cat", ":/d/e/f"]), "x");
         assert_eq!(ground.run(&["ls", ":/d/e"]).trim(), "f");
+        assert_eq!(ground.run(&["ls", "-d", ":/d/e", ":/d/e/f"]), "/d/e\n/d/e/f\n");
         ground.run(&["cp", "x", ":/d/e/g"]);
         ground.run(&["rm", ":/d/e/g"]);
     };

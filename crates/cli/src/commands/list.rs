@@ -18,6 +18,8 @@ struct Listing {
     long: bool,
     all: bool,
     recursive: bool,
+    /// Operands are listed themselves, not what is in them.
+    directory: bool,
     /// Directories, links and operands that are asked for at once.
     jobs: usize,
     human: bool,
@@ -50,6 +52,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         long: arguments.flag("long"),
         all: arguments.flag("all"),
         recursive: arguments.flag("recursive"),
+        directory: arguments.flag("ls-directory"),
         jobs: arguments.number("jobs") as usize,
         human: arguments.flag("human"),
         json: arguments.flag("json"),
@@ -72,7 +75,9 @@ impl Listing {
         for paths in paths.chunks(self.jobs) {
             for (path, found) in paths.iter().zip(join_all(paths.iter().map(|path| self.look(path))).await) {
                 match found {
-                    Ok(attributes) if attributes.kind == Kind::Directory => directories.push(path.clone()),
+                    Ok(attributes) if attributes.kind == Kind::Directory && !self.directory => {
+                        directories.push(path.clone());
+                    }
                     Ok(attributes) => lines.push(ListLine { name: path.clone(), attributes, target: None }),
                     Err(error) => self.say_failed(path, &error),
                 }
@@ -109,7 +114,7 @@ impl Listing {
 
     /// The operand itself: what a link leads to, unless the link is what is interesting.
     async fn look(&self, path: &[u8]) -> client::Result<Attributes> {
-        if self.long { self.files.lstat(path).await } else { self.files.stat(path).await }
+        if self.long || self.directory { self.files.lstat(path).await } else { self.files.stat(path).await }
     }
 
     /// Sees to it that the contents of the last directory are known, and asks for those of the next ones with it.
