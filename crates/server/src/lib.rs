@@ -5,6 +5,7 @@
 //! that need nothing from others run at once, without a task. What clients of this machine may see without asking is
 //! in `publish`; what all of them share is `core`; how a server starts, stops and reports is `process`.
 
+mod backing;
 pub mod coordination;
 mod core;
 pub mod files;
@@ -18,6 +19,7 @@ pub mod sessions;
 pub mod store;
 mod tree;
 
+pub use backing::{BackingFault, conflict as backing_conflict};
 pub use process::Server;
 pub use process::audit::{Audit, check_links};
 pub use process::options::{Bounds, ReadLeasing, ServerOptions, StartError, Transport};

@@ -181,6 +181,7 @@ impl Harness {
             bounds: self.profile.bounds,
             pages_note: String::new(),
             metrics_port: None,
+            backing: None,
         };
         self.let_go(index);
         server.stopped.set(false);

@@ -178,6 +178,7 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         bounds: server::Bounds::default(),
         pages_note: String::new(),
         metrics_port: None,
+        backing: None,
     };
     let place = Rc::new(RefCell::new(None));
     let (own, reactor) = (place.clone(), world.reactor(node));

@@ -154,5 +154,7 @@ decoders!(
     RecallRequest,
     CloseHeldRequest,
     ReclaimHeldRequest,
+    AskPlaceRequest,
+    BackingPlace,
     Vec<u64>,
 );

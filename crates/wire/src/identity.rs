@@ -9,10 +9,14 @@ use std::hash::Hasher;
 pub type Slot = u32;
 
 const HOME_SLOT_BITS: u32 = 20;
-/// Largest sequence of a file id (44 bits).
-pub const SEQUENCE_MAX: u64 = (1 << (64 - HOME_SLOT_BITS)) - 1;
+/// Says that a file was taken up from the backing tree, and not made here.
+const FROM_BEHIND: u64 = 1 << 62;
+/// Largest sequence of a file id (42 bits).
+pub const SEQUENCE_MAX: u64 = (1 << (62 - HOME_SLOT_BITS)) - 1;
 
-/// A file's identity: a sequence that is never reused (44 bits) above its home slot (20 bits).
+/// A file's identity: a sequence that is never reused (42 bits) above its home slot (20 bits). Above both a bit that is
+/// set in those of files and directories of the backing tree (docs/cache.md): so whoever meets an id knows whether there
+/// is anything behind it, and need not ask. The highest bit is never set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileId(pub u64);
 
@@ -30,8 +34,18 @@ impl FileId {
         (self.0 & ((1 << HOME_SLOT_BITS) - 1)) as Slot
     }
 
+    /// The same for what was taken up from the backing tree.
+    pub fn taken_up(sequence: u64, home: Slot) -> FileId {
+        FileId(FileId::new(sequence, home).0 | FROM_BEHIND)
+    }
+
+    /// Whether it was taken up from the backing tree. Of the root, which is of both, the id does not tell.
+    pub fn is_from_behind(self) -> bool {
+        self.0 & FROM_BEHIND != 0
+    }
+
     pub fn sequence(self) -> u64 {
-        self.0 >> HOME_SLOT_BITS
+        (self.0 & !FROM_BEHIND) >> HOME_SLOT_BITS
     }
 }
 

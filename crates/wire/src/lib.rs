@@ -15,6 +15,7 @@ pub mod identity;
 pub mod layout;
 pub mod limits;
 pub mod messages;
+mod messages_backing;
 mod messages_check;
 mod messages_contact;
 mod messages_data;
@@ -45,4 +46,4 @@ pub use operation::Operation;
 pub use status::Status;
 
 /// Version of the protocol. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;

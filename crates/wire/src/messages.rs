@@ -7,6 +7,7 @@ use crate::identity::FileId;
 use crate::layout::{ChunkRange, Layout};
 use crate::limits::{ANCESTOR_COUNT_MAX, PATH_SIZE_MAX, PIECE_COUNT_MAX};
 use crate::message;
+pub use crate::messages_backing::*;
 pub use crate::messages_check::*;
 pub use crate::messages_contact::*;
 pub use crate::messages_directories::*;

@@ -136,4 +136,5 @@ operations! {
     Recall = 100, LEVEL_GLIMPSE, Metadata, false;
     CloseHeld = 101, LEVEL_COORDINATION, Metadata, false;
     ReclaimHeld = 102, LEVEL_COORDINATION, Metadata, false;
+    AskPlace = 112, LEVEL_GLIMPSE, Metadata, false;
 }

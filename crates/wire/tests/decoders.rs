@@ -109,6 +109,19 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         ReclaimHeldRequest { files: Batch(vec![FileId(7)]), since: 3, last: true }.to_bytes(),
+        AskPlaceRequest { id: FileId::taken_up(7, 3) }.to_bytes(),
+        BackingPlace {
+            parent: FileId::ROOT,
+            path: b"a/b".to_vec(),
+            device: 1,
+            inode: 2,
+            size: 3,
+            mtime: -4,
+            ctime: 5,
+            base: 6,
+            chunk_size: 4096,
+        }
+        .to_bytes(),
         CloseHeldRequest { closed: Batch(vec![Closed { file: FileId(7), number: 3 }]) }.to_bytes(),
         RecallRequest { file: FileId(7), number: 9 }.to_bytes(),
         OpenReply {

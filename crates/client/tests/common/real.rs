@@ -91,6 +91,7 @@ fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
                 bounds: server::Bounds::default(),
                 pages_note: String::new(),
                 metrics_port: None,
+                backing: None,
             };
             servers.push(Server::start(&reactor, options).await.expect("the server starts"));
         }

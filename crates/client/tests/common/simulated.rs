@@ -73,6 +73,7 @@ impl Stage {
             bounds: server::Bounds::default(),
             pages_note: String::new(),
             metrics_port: None,
+            backing: None,
         };
         let reactor = self.world.reactor(node);
         let started = self.world.run(node, async move { Server::start(&reactor, options).await }, 60 * SECOND);

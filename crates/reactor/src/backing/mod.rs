@@ -65,6 +65,21 @@ impl BackingError {
         self.errno
     }
 
+    /// Whether what the call was about is not there, in a directory that is.
+    pub fn is_not_found(&self) -> bool {
+        self.errno == libc::ENOENT
+    }
+
+    /// Whether a path leads to something else than what was there once, or nowhere.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.errno, libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ELOOP | libc::ESTALE)
+    }
+
+    /// Whether this process has not the right to make the call.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.errno, libc::EACCES | libc::EPERM)
+    }
+
     /// What the call was about, from the root; empty for the root itself.
     pub fn path(&self) -> &[u8] {
         &self.path

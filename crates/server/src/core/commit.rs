@@ -27,6 +27,18 @@ impl Core {
     /// Makes a change: journals the records together with what the transaction holds, then applies them.
     pub fn commit<'a>(
         self: &Rc<Self>,
+        transaction: Transaction,
+        records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
+    ) -> Result<(), Failure> {
+        let changes_names = records.as_ref().iter().any(Record::is_dentry);
+        let time = if changes_names { self.change_time() } else { NO_TIME };
+        self.commit_at(time, transaction, records)
+    }
+
+    /// The same at a time of changes of names. `NO_TIME` for names that come to be known, by which no directory changes.
+    pub fn commit_at<'a>(
+        self: &Rc<Self>,
+        time: i64,
         mut transaction: Transaction,
         records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
     ) -> Result<(), Failure> {
@@ -35,10 +47,9 @@ impl Core {
             let words = "the answer to this change is larger than what a server keeps of answers";
             return Err(Failure::with_text(Status::TooLarge, words));
         }
-        let changes_names = records.as_ref().iter().any(Record::is_dentry);
         let changes_tree = records.as_ref().iter().any(Record::is_tree_change);
-        let time = if changes_names { self.change_time() } else { NO_TIME };
-        for record in records.as_ref() {
+        let derived = self.derive(&transaction, records.as_ref());
+        for record in records.as_ref().iter().chain(&derived) {
             if let Some(kind) = record.kind() {
                 transaction.put(kind, |out| record.encode(time, out));
             }
@@ -53,7 +64,7 @@ impl Core {
         }
         let released = {
             let mut tables = self.tables.borrow_mut();
-            for record in records {
+            for record in records.into_iter().chain(derived) {
                 tables.apply(record, time, None);
             }
             self.publish_changes(&tables, &changes);

@@ -15,6 +15,7 @@ mod waiting;
 pub use failure::Failure;
 pub use waiting::{Notice, Turn, Turns, all, until};
 
+use crate::backing::BackingUse;
 use crate::coordination::intents::Origin;
 use crate::coordination::peers::Peers;
 use crate::coordination::undecided::Undecided;
@@ -81,6 +82,8 @@ pub struct Core {
     pub listings: Listings,
     /// Requests of clients that wait while others are at work.
     pub low_priority: LowPriority,
+    /// The backing tree, if there is one.
+    pub backing: Option<BackingUse>,
 }
 
 /// On whose behalf a request is handled.
@@ -111,7 +114,13 @@ impl Core {
         self.options.registered_buffers && self.shared().is_some()
     }
 
-    pub fn new(reactor: &Reactor, options: ServerOptions, store: Store, tables: Tables) -> Core {
+    pub fn new(
+        reactor: &Reactor,
+        options: ServerOptions,
+        store: Store,
+        tables: Tables,
+        backing: Option<BackingUse>,
+    ) -> Core {
         let syncs = Syncs::new(reactor, &store);
         let peers = Peers::new(reactor, &options, &syncs);
         let leases = Leases::new(&options.bounds);
@@ -143,6 +152,7 @@ impl Core {
             submissions: SubmissionWork::default(),
             listings: Listings::default(),
             low_priority: LowPriority::default(),
+            backing,
         }
     }
 

@@ -45,7 +45,7 @@ pub struct OpenFiles {
     linkable: BTreeSet<u64>,
     /// Sessions that were known at the start and have not told what they have open.
     unreclaimed: BTreeSet<u64>,
-    /// Files from this id on were made in this life, so that those sessions have nothing to say about them.
+    /// Files from this sequence on were made in this life, so that those sessions have nothing to say about them.
     first_new: Option<u64>,
     reaping: bool,
     /// What clients hold, by connection.
@@ -118,12 +118,12 @@ impl OpenFiles {
 
     /// Files whose ids have this sequence or a later one are made from now on.
     pub fn begin_new(&mut self, sequence: u64) {
-        self.first_new = Some(FileId::new(sequence, 0).0);
+        self.first_new = Some(sequence);
     }
 
     /// Whether a session of an earlier life may have a file open that nobody has said anything about.
     fn may_be_claimed(&self, file: u64) -> bool {
-        !self.unreclaimed.is_empty() && self.first_new.is_none_or(|first| file < first)
+        !self.unreclaimed.is_empty() && self.first_new.is_none_or(|first| FileId(file).sequence() < first)
     }
 
     /// Whether a file may be open. What leads to it in the attribute cache was taken away before
@@ -209,10 +209,9 @@ impl OpenFiles {
             (false, Some(first_new)) => first_new,
             (false, None) => return Vec::new(),
         };
-        let free = self
-            .orphans
-            .range(after.max(first)..)
-            .filter(|file| !self.counts.contains_key(file) && !self.is_held(**file));
+        let free = self.orphans.range(after..).filter(|file| {
+            FileId(**file).sequence() >= first && !self.counts.contains_key(file) && !self.is_held(**file)
+        });
         free.take(STEP_COUNT).map(|file| FileId(*file)).collect()
     }
 

@@ -13,6 +13,7 @@ mod participant;
 
 pub use bytes::append::resume_append;
 pub use bytes::copy::{COPY_COUNT_MAX, Copies};
+pub use bytes::holders::Rounds;
 pub use bytes::read_write::WriteEnd;
 pub use bytes::registered_buffers::{SubmittedSource, hold_left, submitted_operation, watch_buffers, write_submitted};
 pub use directories::rights::{change_rights, resume_rights};

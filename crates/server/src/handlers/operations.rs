@@ -218,6 +218,9 @@ pub fn row(operation: Operation) -> OperationRow {
         O::CloseHeld => row(Step(|core, caller, params, _| contact::close_held(core, caller, params))).no_consequence(),
         O::ReclaimHeld => row(Step(contact::reclaim_held)).no_consequence(),
 
+        // The backing tree.
+        O::AskPlace => row(Step(crate::backing::ask_place)).no_consequence(),
+
         // The server itself.
         O::Ping => row(Step(|_, _, params, _| lookup::ping(params))),
         O::StatFileSystem => row(Step(|core, _, params, reply| lookup::stat_file_system(core, params, reply))),

@@ -73,7 +73,8 @@ pub fn reap_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> 
     let mut transaction = core.store.begin();
     core.store.reap_file(file.0, &mut transaction);
     let changed = core.tables.borrow().changes.contains_key(&file.0);
-    core.commit(transaction, [if changed { Record::ChangeDelete(file) } else { Record::Nothing }])?;
+    let change = if changed { Record::ChangeDelete(file) } else { Record::Nothing };
+    core.commit(transaction, [change, core.forget_place(file)])?;
     Ok(Progress::Done)
 }
 
@@ -81,6 +82,7 @@ pub fn truncate_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failu
     let request = TruncateChunksRequest::from_bytes(params)?;
     check_elsewhere(core, request.file)?;
     core.check_layout(&request.layout)?;
+    core.shrink_base(request.file, request.size)?;
     // Without a share there is nothing to cut; what is written from now on comes after the truncate.
     let seen = core.store.share(request.file.0).is_none_or(|share| share.generation >= request.generation);
     if !seen {
@@ -114,6 +116,9 @@ pub fn mark_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
         }
         if !tables.names.is_empty(directory) {
             return Err(Status::NotEmpty.into());
+        }
+        if core.lacks_listing(&tables, directory) {
+            return Err(Status::Busy.into());
         }
         // Something may be about to come into it.
         if !tables.locks.in_directory(directory).is_empty() {

@@ -117,6 +117,7 @@ async fn run(core: &Rc<Core>) -> Result<(), StoreError> {
         core.reactor.yield_now().await;
     }
     directory_steps(core, &mut writer).await?;
+    backing_steps(core, &mut writer).await?;
     lock_steps(core, &mut writer).await?;
     while writer.checkpoint.store_step()? {
         core.reactor.yield_now().await;
@@ -144,6 +145,37 @@ async fn directory_steps(core: &Rc<Core>, writer: &mut TableWriter) -> Result<()
             let shares = core.tables.borrow().announced.get(*directory).to_vec();
             if !shares.is_empty() {
                 writer.put(&Record::AnnouncedPut { directory: *directory, shares });
+            }
+        }
+        writer.check()?;
+        core.reactor.yield_now().await;
+    }
+    Ok(())
+}
+
+/// What is known of the backing tree. What goes meanwhile is in the journal after the checkpoint's begin.
+async fn backing_steps(core: &Rc<Core>, writer: &mut TableWriter) -> Result<(), StoreError> {
+    let Some(root) = core.tables.borrow().backing.root else { return Ok(()) };
+    writer.put(&Record::BackingRoot(root));
+    let [taken_up, differing, listed] = core.tables.borrow().backing.ids();
+    for ids in taken_up.chunks(STEP_COUNT) {
+        ids.iter().for_each(|id| {
+            core.tables.borrow().backing.records_of(wire::FileId(*id), &mut |record| writer.put(record));
+        });
+        writer.check()?;
+        core.reactor.yield_now().await;
+    }
+    for ids in differing.chunks(STEP_COUNT) {
+        ids.iter().for_each(|id| {
+            core.tables.borrow().backing.differences_of(wire::FileId(*id), &mut |record| writer.put(record));
+        });
+        writer.check()?;
+        core.reactor.yield_now().await;
+    }
+    for ids in listed.chunks(STEP_COUNT) {
+        for directory in ids.iter().map(|id| wire::FileId(*id)) {
+            if core.tables.borrow().backing.is_listed(directory) {
+                writer.put(&Record::Listed(directory));
             }
         }
         writer.check()?;

@@ -1,6 +1,7 @@
 //! Journal entries of names, inodes, sessions and intents: after-images, so that replaying one twice, or over a
 //! checkpoint that already holds it, changes nothing. docs/names.md lists them byte by byte.
 
+use crate::backing::table::{RootIdentity, Standing};
 use crate::coordination::intents::{Intent, Origin};
 use crate::coordination::prepared::PreparedChange;
 use crate::files::file_locks::ranges::OwnerRange;
@@ -8,6 +9,7 @@ use crate::files::inodes::Inode;
 use crate::names::NO_TIME;
 use crate::store::EntryError;
 use wire::limits::OUTCOME_SIZE_MAX;
+use wire::messages::BackingPlace;
 use wire::messages::{LockOwner, LockSpace};
 use wire::messages::{TreeEntry, TreeLogEntry};
 use wire::{Decode, Decoder, Encode, FileId, Kind, Malformed};
@@ -42,6 +44,13 @@ pub mod kind {
     pub const DELEGATIONS_GIVEN: u8 = 118;
     pub const SUBMISSION_TAKEN: u8 = 119;
     pub const LOSS_UNTOLD: u8 = 120;
+    pub const BACKING_ROOT: u8 = 128;
+    pub const PLACE_PUT: u8 = 129;
+    pub const PLACE_DELETE: u8 = 130;
+    pub const STANDING_PUT: u8 = 131;
+    pub const DIFFERENCE_PUT: u8 = 132;
+    pub const DIFFERENCE_DELETE: u8 = 133;
+    pub const LISTED: u8 = 134;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
     pub const TREE_SETTLED: u8 = 105;
@@ -172,6 +181,34 @@ pub enum Record<'a> {
     TreeLog(TreeLogEntry),
     /// Tree changes up to this one are no longer in the log.
     TreeFloor(u64),
+    /// There is a backing tree, with this root.
+    BackingRoot(RootIdentity),
+    /// Where something that was taken up is behind.
+    PlacePut {
+        id: FileId,
+        place: BackingPlace,
+    },
+    /// Nothing is known any more of a file whose home is elsewhere.
+    PlaceDelete(FileId),
+    /// A chunk of a file that was taken up is here.
+    StandingPut {
+        file: FileId,
+        index: u64,
+        standing: Standing,
+    },
+    /// What the tree has at a name is not what is here: an inode of its, or nothing.
+    DifferencePut {
+        directory: FileId,
+        name: &'a [u8],
+        behind: Option<u64>,
+    },
+    /// Both sides agree again.
+    DifferenceDelete {
+        directory: FileId,
+        name: &'a [u8],
+    },
+    /// All names that a directory has behind, and that belong to this server, are known here.
+    Listed(FileId),
 }
 
 impl<'a> Record<'a> {
@@ -222,6 +259,13 @@ impl Record<'_> {
             Record::TreeSettled(_) => kind::TREE_SETTLED,
             Record::TreeLog(_) => kind::TREE_LOG,
             Record::TreeFloor(_) => kind::TREE_FLOOR,
+            Record::BackingRoot(_) => kind::BACKING_ROOT,
+            Record::PlacePut { .. } => kind::PLACE_PUT,
+            Record::PlaceDelete(_) => kind::PLACE_DELETE,
+            Record::StandingPut { .. } => kind::STANDING_PUT,
+            Record::DifferencePut { .. } => kind::DIFFERENCE_PUT,
+            Record::DifferenceDelete { .. } => kind::DIFFERENCE_DELETE,
+            Record::Listed(_) => kind::LISTED,
         })
     }
 
@@ -348,6 +392,30 @@ impl Record<'_> {
             }
             Record::TreeSettled(number) | Record::TreeFloor(number) => number.encode(out),
             Record::TreeLog(entry) => entry.encode(out),
+            Record::BackingRoot(RootIdentity { device, inode }) => {
+                device.encode(out);
+                inode.encode(out);
+            }
+            Record::PlacePut { id, place } => {
+                id.encode(out);
+                place.encode(out);
+            }
+            Record::PlaceDelete(id) | Record::Listed(id) => id.encode(out),
+            Record::StandingPut { file, index, standing } => {
+                file.encode(out);
+                index.encode(out);
+                out.push(*standing as u8);
+            }
+            Record::DifferencePut { directory, name, behind } => {
+                directory.encode(out);
+                // No inode has number 0.
+                behind.unwrap_or(0).encode(out);
+                out.extend_from_slice(name);
+            }
+            Record::DifferenceDelete { directory, name } => {
+                directory.encode(out);
+                out.extend_from_slice(name);
+            }
         }
     }
 
@@ -449,6 +517,25 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
         kind::TREE_SETTLED => Record::TreeSettled(Decode::decode(&mut input)?),
         kind::TREE_LOG => Record::TreeLog(Decode::decode(&mut input)?),
         kind::TREE_FLOOR => Record::TreeFloor(Decode::decode(&mut input)?),
+        kind::BACKING_ROOT => Record::BackingRoot(RootIdentity {
+            device: Decode::decode(&mut input)?,
+            inode: Decode::decode(&mut input)?,
+        }),
+        kind::PLACE_PUT => Record::PlacePut { id: Decode::decode(&mut input)?, place: Decode::decode(&mut input)? },
+        kind::PLACE_DELETE => Record::PlaceDelete(Decode::decode(&mut input)?),
+        kind::STANDING_PUT => Record::StandingPut {
+            file: Decode::decode(&mut input)?,
+            index: Decode::decode(&mut input)?,
+            standing: Standing::of_code(Decode::decode(&mut input)?).ok_or(Malformed("standing is unknown"))?,
+        },
+        kind::DIFFERENCE_PUT => {
+            let (directory, inode) = (Decode::decode(&mut input)?, u64::decode(&mut input)?);
+            Record::DifferencePut { directory, behind: (inode != 0).then_some(inode), name: rest(&mut input)? }
+        }
+        kind::DIFFERENCE_DELETE => {
+            Record::DifferenceDelete { directory: Decode::decode(&mut input)?, name: rest(&mut input)? }
+        }
+        kind::LISTED => Record::Listed(Decode::decode(&mut input)?),
         _ => return Err(Malformed("kind is unknown: the store was written by a newer version")),
     };
     input.finish()?;
@@ -574,6 +661,27 @@ pub mod tests {
             Record::Share { directory: file, time: 5 },
             Record::ShareAnnounced { directory: file, server: 3 },
             Record::FileAnnounced { file, server: 3, generation: 7 },
+            Record::BackingRoot(RootIdentity { device: 1, inode: 2 }),
+            Record::PlacePut {
+                id: FileId::taken_up(8, 9),
+                place: BackingPlace {
+                    parent: FileId::ROOT,
+                    path: b"a/b".to_vec(),
+                    device: 1,
+                    inode: 2,
+                    size: 3,
+                    mtime: -4,
+                    ctime: 5,
+                    base: 3,
+                    chunk_size: 47_008,
+                },
+            },
+            Record::PlaceDelete(file),
+            Record::StandingPut { file, index: 7, standing: Standing::Dirty },
+            Record::DifferencePut { directory: file, name: b"name", behind: Some(3) },
+            Record::DifferencePut { directory: file, name: b"name", behind: None },
+            Record::DifferenceDelete { directory: file, name: b"name" },
+            Record::Listed(file),
         ]
     }
 

@@ -6,6 +6,7 @@
 //! 2. Numbers below `number_limit` and generations below `generation_limit` may have been given out; those from the
 //!    limits on were not. A restart goes on from the limits.
 
+use crate::backing::table::BackingTables;
 use crate::coordination::intents::{Intent, Origin};
 use crate::coordination::prepared::PreparedChange;
 use crate::core::Notice;
@@ -75,6 +76,8 @@ pub struct Tables {
     /// Files with chunks here that their homes have changed in several steps: the number of the last that is done, for
     /// a late copy of it is not to be done again. Goes with the file.
     pub changes: FastMap<u64, u64>,
+    /// Of the backing tree, if there is one.
+    pub backing: BackingTables,
     pub next_number: u64,
     pub number_limit: u64,
     pub next_generation: u32,
@@ -105,11 +108,17 @@ impl Tables {
             last_submission: None,
             watches: Watches::default(),
             changes: FastMap::default(),
+            backing: BackingTables::default(),
             next_number: first,
             number_limit: first,
             next_generation: 1,
             generation_limit: 1,
         }
+    }
+
+    /// Whether no change was ever made here.
+    pub fn is_untouched(&self) -> bool {
+        self.number_limit == FileId::ROOT.sequence() + 1 && self.inodes.count() == 0
     }
 
     /// Changes the tables as the record says. Outcomes are taken in by the session that waits for them, and here only
@@ -153,6 +162,7 @@ impl Tables {
                 }
                 self.extended.remove_inode(id);
                 self.file_locks.remove_file(id);
+                self.backing.remove_place(id);
             }
             Record::SessionPut { session, born } => self.sessions.add(session, born, replaying.unwrap_or(0)),
             Record::SessionDelete(session) => {
@@ -178,6 +188,7 @@ impl Tables {
             Record::Tombstone(directory) => {
                 self.tombstones.insert(directory.0, self.tree.mark().map_or(0, |mark| mark.number));
                 self.names.forget(directory);
+                self.backing.forget_directory(directory);
             }
             Record::TombstoneDelete(directory) => drop(self.tombstones.remove(&directory.0)),
             Record::MarkPut { directory, coordinator, attempt } => self.mark(directory, coordinator, attempt),
@@ -213,6 +224,15 @@ impl Tables {
             Record::TreeFloor(number) => self.tree.put_floor(number),
             Record::ChangePut { file, number } => drop(self.changes.insert(file.0, number)),
             Record::ChangeDelete(file) => drop(self.changes.remove(&file.0)),
+            Record::BackingRoot(root) => self.backing.root = Some(root),
+            Record::PlacePut { id, place } => self.backing.put_place(id, place),
+            Record::PlaceDelete(id) => self.backing.remove_place(id),
+            Record::StandingPut { file, index, standing } => self.backing.put_standing(file, index, standing),
+            Record::DifferencePut { directory, name, behind } => {
+                self.backing.put_difference(directory, name, behind);
+            }
+            Record::DifferenceDelete { directory, name } => self.backing.remove_difference(directory, name),
+            Record::Listed(directory) => self.backing.note_listed(directory),
             Record::Numbers { number_limit, generation_limit } => {
                 self.number_limit = self.number_limit.max(number_limit);
                 self.generation_limit = self.generation_limit.max(generation_limit);

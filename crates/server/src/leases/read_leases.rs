@@ -154,7 +154,7 @@ impl Core {
         let tables = self.tables.borrow();
         let told = tables.inodes.get(file).filter(|inode| wanted && self.may_lease(inode)).filter(|_| {
             // Nobody could check what is told here.
-            !self.store.keeps_sums()
+            !self.store.keeps_sums() && !self.lacks_chunk(file, 0)
         });
         let told = told.and_then(|inode| {
             // What can't be read is told to who reads it.

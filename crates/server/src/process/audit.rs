@@ -57,6 +57,9 @@ pub struct Audit {
     pub submissions_found_made: u64,
     /// Numbers that are set aside and were not given out.
     pub numbers_left: u64,
+    /// Of the backing tree: what was taken up, its chunks that are here, those of them that are dirty, names that differ,
+    /// directories that are listed.
+    pub backing: [u64; 5],
     /// Contradictions found, in words.
     pub errors: Vec<String>,
 }
@@ -88,6 +91,7 @@ pub fn audit(core: &Core) -> Audit {
         submissions: core.submissions.numbers().0,
         submissions_found_made: core.submissions.found_made(),
         numbers_left: tables.number_limit - tables.next_number,
+        backing: tables.backing.counts(),
         ..Audit::default()
     };
     // Removals that were begun before there were too many may still end (tombstones, invariant 3).
@@ -101,6 +105,7 @@ pub fn audit(core: &Core) -> Audit {
     if let Some(publisher) = &tables.publisher {
         let is_kept = |directory: FileId| {
             core.lacks_share(&tables, directory)
+                || core.lacks_listing(&tables, directory)
                 || tables.marks.contains_key(&directory.0)
                 || tables.check_not_removed(std::iter::once(directory)).is_err()
         };
@@ -116,7 +121,34 @@ pub fn audit(core: &Core) -> Audit {
     check_inodes(core, &mut audit);
     check_shares(core, &mut audit);
     check_chunks(core, &mut audit);
+    check_backing(core, &mut audit);
     audit
+}
+
+/// Places are of inodes here, or of files of other servers; what was taken up here has one; what differs is in a
+/// directory of the tree, and no chunk is here that counts as absent.
+fn check_backing(core: &Core, audit: &mut Audit) {
+    let tables = core.tables.borrow();
+    for (id, taken_up) in tables.backing.taken_up() {
+        let is_home = core.cluster.home_of(id) == Some(core.index);
+        if !id.is_from_behind() || is_home && !tables.inodes.contains(id) {
+            audit.errors.push(format!("{id} has a place behind, but is not here, or was made here"));
+        }
+        if is_home && tables.inodes.get(id).is_some_and(|inode| inode.attributes.size < taken_up.place.base) {
+            audit.errors.push(format!("file {id} is smaller than what counts of it behind"));
+        }
+    }
+    for inode in tables.inodes.iter().filter(|inode| inode.attributes.id.is_from_behind()) {
+        if tables.backing.place(inode.attributes.id).is_none() {
+            audit.errors.push(format!("inode {} was taken up, but nobody knows from where", inode.attributes.id));
+        }
+    }
+    for (directory, name, _) in tables.backing.differences() {
+        if !core.is_behind(directory) {
+            let name = String::from_utf8_lossy(name);
+            audit.errors.push(format!("name {directory}/{name} differs, but nothing is behind its directory"));
+        }
+    }
 }
 
 /// Whether the link counts of all files are the numbers of their names, over all servers of a cluster at rest.

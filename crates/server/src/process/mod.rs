@@ -6,6 +6,7 @@ pub mod options;
 pub mod prefault;
 pub mod statistics;
 
+use crate::backing::{BackingFault, BackingUse};
 use crate::coordination::intents::Intent;
 use crate::core::Core;
 use crate::files::inodes::Inode;
@@ -110,7 +111,12 @@ impl Server {
         };
         let (store, tables) = open_store(reactor, storage, &options)?;
         make_durable(&store, &options).await?;
-        let core = Rc::new(Core::new(reactor, options, store, tables));
+        let backing = BackingUse::open(reactor, &options, &tables).await?;
+        let (backing, backing_root) = match backing {
+            Some((backing, record)) => (Some(backing), record),
+            None => (None, Record::Nothing),
+        };
+        let core = Rc::new(Core::new(reactor, options, store, tables, backing));
         if core.store.power_was_lost() {
             let words = "the machine lost its power; what was not synced may be gone";
             log::event(Level::Warning, "power-was-lost", words, &[]);
@@ -118,7 +124,7 @@ impl Server {
             durability::forget_after_power_loss(&core).map_err(failed)?;
             core.store.power_loss_is_over();
         }
-        make_root(&core)?;
+        make_root(&core, backing_root)?;
         // What was changed meanwhile may have begun a checkpoint, which syncs too.
         core.syncs.sync().await.map_err(|failure| {
             let error = std::io::Error::other(String::from_utf8_lossy(&failure.text).into_owned());
@@ -278,6 +284,30 @@ impl Server {
         self.core.leases.read_leases.ignore();
     }
 
+    /// Has this server do something wrong with its backing tree, for the same.
+    pub fn set_backing_fault(&self, fault: BackingFault) {
+        if let Some(backing) = &self.core.backing {
+            backing.set_fault(fault);
+        }
+    }
+
+    /// Has this server remember what it takes up of its backing tree, for simulations.
+    pub fn note_taken_up(&self) {
+        if let Some(backing) = &self.core.backing {
+            backing.begin_log();
+        }
+    }
+
+    /// Ids of what it has taken up since, and paths behind.
+    pub fn taken_up(&self) -> Vec<(wire::FileId, Vec<u8>)> {
+        self.core.backing.as_ref().map_or_else(Vec::new, BackingUse::log)
+    }
+
+    /// What this server did with its backing tree; nothing without one.
+    pub fn backing_numbers(&self) -> Vec<(&'static str, u64)> {
+        self.core.backing.as_ref().map_or_else(Vec::new, |backing| backing.numbers().to_vec())
+    }
+
     /// What this server counted as a contact and as a home.
     pub fn contact_numbers(&self) -> Vec<(&'static str, u64)> {
         self.core.leases.numbers().collect()
@@ -348,6 +378,9 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         terms.push(("names and files that clients of this machine need not ask for", shared.attribute_cache().size()));
         terms.push(("changes that clients of this machine submit", reactor::SUBMISSION_QUEUES_SIZE));
     }
+    if core.backing.is_some() {
+        terms.push(("calls on the backing directory, and paths in it", crate::backing::MEMORY_MAX));
+    }
     if options.metrics_port.is_some() {
         terms.push(("metrics page", metrics::MEMORY_MAX));
     }
@@ -412,14 +445,23 @@ async fn make_durable(store: &Store, options: &ServerOptions) -> Result<(), Star
     })
 }
 
-/// The root directory's inode, at the server of its slot.
-fn make_root(core: &Rc<Core>) -> Result<(), StartError> {
+/// The root directory's inode, at the server of its slot, together with what is to be noted of the backing tree.
+fn make_root(core: &Rc<Core>, backing_root: Record<'static>) -> Result<(), StartError> {
     let id = FileId::ROOT;
-    if !core.owns_slot(id.home()) || core.tables.borrow().inodes.contains(id) {
+    let is_made = !core.owns_slot(id.home()) || core.tables.borrow().inodes.contains(id);
+    if is_made && backing_root == Record::Nothing {
         return Ok(());
     }
-    let attributes = core.attributes_of(id, Kind::Directory, 0o755, process_owner(), 0);
-    core.change([Record::InodePut(Inode::new(attributes))]).map_err(|failure| {
+    let attributes = match &core.backing {
+        None => core.attributes_of(id, Kind::Directory, 0o755, process_owner(), 0),
+        Some(backing) => {
+            let root = backing.root();
+            let new = core.attributes_of(id, Kind::Directory, root.mode, (root.owner, root.group), 0);
+            crate::backing::attributes_of(root, new)
+        }
+    };
+    let inode = if is_made { Record::Nothing } else { Record::InodePut(Inode::new(attributes)) };
+    core.change([backing_root, inode]).map_err(|failure| {
         let words = String::from_utf8_lossy(&failure.text).into_owned();
         StartError::Store(core.options.directory.clone(), StoreError::Damaged(words))
     })

@@ -156,6 +156,8 @@ pub struct ServerOptions {
     pub session_grace: Nanos,
     /// Loopback port of the Prometheus page.
     pub metrics_port: Option<u16>,
+    /// Root of the backing tree, which the cluster shows and caches (docs/cache.md).
+    pub backing: Option<PathBuf>,
 }
 
 /// Why a server did not start. The words say what to do.
@@ -173,6 +175,10 @@ pub enum StartError {
     Store(PathBuf, StoreError),
     /// The address can't be listened on.
     Listen(SocketAddr, io::Error),
+    /// The backing directory can't be used, with why.
+    Backing(PathBuf, String),
+    /// The store in the directory is one of a cluster with a backing directory, and there is none.
+    BackingMissing(PathBuf),
 }
 
 impl std::fmt::Display for StartError {
@@ -209,6 +215,16 @@ impl std::fmt::Display for StartError {
                     _ => Ok(()),
                 }
             }
+            StartError::Backing(path, words) => write!(
+                f,
+                "backing directory {} can't be used: {words}; mend that, or name the right one with --backing",
+                path.display()
+            ),
+            StartError::BackingMissing(path) => write!(
+                f,
+                "the store in {} is one of a cluster with a backing directory; name that with --backing",
+                path.display()
+            ),
             StartError::Listen(address, error) => write!(
                 f,
                 "address {address} can't be listened on: {error}; stop what uses the port or choose another one"

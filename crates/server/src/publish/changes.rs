@@ -50,6 +50,10 @@ impl Core {
     /// Whether nothing has to be done before a write to a file: no server has to be told, nobody to be waited for, and
     /// no bit of its mode goes.
     pub fn takes_writes(&self, tables: &Tables, file: FileId) -> bool {
+        // Bytes of it may have to be fetched.
+        if file.is_from_behind() && tables.backing.place(file).is_none_or(|place| place.base > 0) {
+            return false;
+        }
         if self.cluster.home_of(file) != Some(self.index) {
             return self.is_announced(file);
         }

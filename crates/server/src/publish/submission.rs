@@ -33,6 +33,8 @@ const NUMBER_COUNT: u64 = 1024;
 /// have.
 const RECORD_SIZE_MAX: u64 = 512;
 const RESERVE: u64 = 16 << 10;
+/// What that may be more where there is a backing tree: the name differs then.
+const DIFFERENCE_SIZE_MAX: u64 = 320;
 /// The same of a write, with the whole of a chunk of which each page is an extent and a range of its own; and pages
 /// that the writes of one client take at most: those of as many bytes as it may have submitted, and two more for each.
 const WRITE_RECORD_SIZE_MAX: u64 = RECORD_SIZE_MAX + 24 * (SUBMITTED_CHUNK_SIZE_MAX as u64 / PAGE_SIZE);
@@ -293,8 +295,15 @@ impl Core {
     /// Somebody who may submit has made a file in a directory: the next ones need not be asked for.
     pub fn invite_submissions(self: &Rc<Self>, queue: usize, directory: FileId) {
         let Some(shared) = self.shared() else { return };
-        if let Some(publisher) = &self.tables.borrow().publisher {
-            publisher.publish_directory(directory);
+        {
+            let tables = self.tables.borrow();
+            if self.lacks_listing(&tables, directory) {
+                // What is not here may be behind: nobody knows by himself that a name is not there.
+                return;
+            }
+            if let Some(publisher) = &tables.publisher {
+                publisher.publish_directory(directory);
+            }
         }
         if shared.submissions().numbers(queue).is_empty()
             && self.check_file_numbers().is_ok()
@@ -307,7 +316,8 @@ impl Core {
     /// Whether whatever may be submitted from now on would be done at once.
     fn may_submit(&self, submissions: &SubmissionQueues) -> bool {
         // Of a file that goes all servers may have to be told.
-        let one = RECORD_SIZE_MAX + 8 * u64::from(self.cluster.server_count());
+        let backing = if self.backing.is_some() { DIFFERENCE_SIZE_MAX } else { 0 };
+        let one = RECORD_SIZE_MAX + backing + 8 * u64::from(self.cluster.server_count());
         // Once more as much may be submitted while that is taken up.
         let most = 2 * submissions.queue_count() as u64 * SLOT_COUNT * one + RESERVE;
         self.submissions.is_watched.get()

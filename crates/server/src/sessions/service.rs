@@ -7,6 +7,7 @@
 //!    the number of connections, each of which brings one body at a time, and by their windows.
 //! 2. Each request that `Sessions::begin` called new ends in `finish`, `conclude` or `Sessions::abandon`.
 
+use crate::backing;
 use crate::coordination::intents::Origin;
 use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::operations::{Handler, Promise, QuestionHandler, StepHandler, row};
@@ -14,7 +15,7 @@ use crate::handlers::{self, Progress, WriteEnd};
 use crate::process::statistics::report;
 use crate::sessions::expiry::start_expiry;
 use crate::sessions::{Admission, low_priority};
-use reactor::{BodyPiece, Class, Incoming, Nanos, Peer, ReplyBody, Service};
+use reactor::{BodyPiece, Class, Incoming, LocalFuture, Nanos, Peer, ReplyBody, Service};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -188,9 +189,28 @@ impl Front {
         let core = &self.core;
         let caller = Caller { peer: incoming.peer.clone(), origin, deadline: incoming.deadline() };
         core.statistics.started(incoming.operation, started.saturating_sub(incoming.arrived));
-        let handler = row(incoming.operation).handler;
+        let preparation = backing::preparation(core, incoming.operation, &caller, &incoming.params);
         let request = Request { incoming, caller, started };
-        match handler {
+        match preparation {
+            None => self.handle(request),
+            Some(preparation) => {
+                let reactor = core.reactor.clone();
+                reactor.spawn(Class::Metadata, self.prepare(request, preparation));
+            }
+        }
+    }
+
+    /// Brings here what a request needs of the backing tree, and handles it then, before anything else happens.
+    async fn prepare(self: Rc<Self>, request: Request, preparation: LocalFuture<Result<(), Failure>>) {
+        match preparation.await {
+            Ok(()) => self.handle(request),
+            Err(failure) => finish(&self.core, request, Err(&failure)),
+        }
+    }
+
+    fn handle(self: Rc<Self>, request: Request) {
+        let core = &self.core;
+        match row(request.incoming.operation).handler {
             Handler::Step(handle) => self.run(request, handle),
             Handler::Question(answer) => self.answer(request, answer),
             Handler::Listing(answer) => self.list(request, answer),

@@ -210,6 +210,12 @@ pub struct ChunkWrite {
 }
 
 impl ChunkWrite {
+    /// Which bytes of a chunk it writes.
+    pub fn piece(&self) -> Option<wire::layout::ChunkRange> {
+        let PendingWrite { key, start, end, .. } = self.reservation.pending_write.as_ref()?;
+        Some(wire::layout::ChunkRange { chunk_index: key.1, chunk_offset: *start, size: end - start })
+    }
+
     /// Whether the bytes that have arrived have this checksum, which is kept with them from then on.
     #[must_use]
     pub fn verify(&mut self, sum: u32) -> bool {
@@ -242,6 +248,15 @@ impl Drop for Reservation {
     }
 }
 
+/// A change of contents in a transaction.
+#[derive(Debug, Clone, Copy)]
+pub enum ChunkChanges {
+    /// Bytes of a chunk.
+    Write { index: u64, start: u32, end: u32 },
+    /// Bytes of the file, of chunks here.
+    Hole { start: u64, end: u64 },
+}
+
 /// Entries that become durable together. Dropped without a commit, nothing happened.
 pub struct Transaction {
     store: Store,
@@ -257,6 +272,20 @@ impl Transaction {
     /// The files whose chunks it changes.
     pub fn files(&self) -> impl Iterator<Item = u64> {
         self.parts.operations.iter().map(StoreOperation::file)
+    }
+
+    /// Visits what it changes of the contents of files: file ids, and bytes that are written or become holes.
+    pub fn for_each_change(&self, visit: &mut dyn FnMut(u64, ChunkChanges)) {
+        for operation in &self.parts.operations {
+            match operation {
+                StoreOperation::Write(write, _) => {
+                    let (start, end) = (write.start, write.end);
+                    visit(write.key.0, ChunkChanges::Write { index: write.key.1, start, end });
+                }
+                StoreOperation::Hole(hole) => visit(hole.file, ChunkChanges::Hole { start: hole.start, end: hole.end }),
+                _ => {}
+            }
+        }
     }
 
     /// Files whose share here ends with it, or the announcement of that to their homes.

@@ -1,5 +1,6 @@
 //! Servers as a cluster sees them: a few of them in a simulated world, spoken to by bare channels.
 
+mod backing;
 mod changes;
 mod data;
 mod directories;

@@ -149,6 +149,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             bounds: server::Bounds::default(),
             pages_note: String::new(),
             metrics_port: Some(page.port()),
+            backing: None,
         };
         match reactor.block_on(server::Server::start(reactor, options)) {
             Ok(server) => return (server, page.port()),

@@ -22,6 +22,8 @@ pub const LIMIT: Nanos = 600 * SECOND;
 pub const DIRECTORY: &str = "store";
 
 type Slot = Rc<RefCell<Option<Server>>>;
+/// Fills the site of a world.
+type Fill<'f> = Box<dyn FnOnce(&World) + 'f>;
 
 /// A world with servers and nodes for callers.
 pub struct TestCluster {
@@ -32,6 +34,8 @@ pub struct TestCluster {
     pub callers: Vec<NodeId>,
     session_grace: Nanos,
     checksums: bool,
+    /// The backing directory.
+    pub backing: Option<PathBuf>,
 }
 
 impl TestCluster {
@@ -40,16 +44,32 @@ impl TestCluster {
     }
 
     pub fn with_grace(seed: u64, server_count: u32, session_grace: Nanos) -> TestCluster {
-        TestCluster::with(seed, server_count, session_grace, true)
+        TestCluster::with(seed, server_count, session_grace, true, None)
     }
 
     /// One whose servers tell contents with opens, which those that keep checksums do not.
     pub fn without_checksums(seed: u64, server_count: u32) -> TestCluster {
-        TestCluster::with(seed, server_count, 60 * SECOND, false)
+        TestCluster::with(seed, server_count, 60 * SECOND, false, None)
     }
 
-    fn with(seed: u64, server_count: u32, session_grace: Nanos, checksums: bool) -> TestCluster {
+    /// One over a site that `populate` has filled; with what that returns.
+    pub fn over_a_site<T>(seed: u64, server_count: u32, populate: impl FnOnce(&World) -> T) -> (TestCluster, T) {
+        let mut populated = None;
+        let fill = |world: &World| populated = Some(populate(world));
+        let test = TestCluster::with(seed, server_count, 60 * SECOND, seed.is_multiple_of(2), Some(Box::new(fill)));
+        (test, populated.expect("the site was filled"))
+    }
+
+    fn with(
+        seed: u64,
+        server_count: u32,
+        session_grace: Nanos,
+        checksums: bool,
+        fill: Option<Fill<'_>>,
+    ) -> TestCluster {
         let world = World::new(seed);
+        let backing = fill.is_some().then(|| PathBuf::from("/site"));
+        fill.into_iter().for_each(|fill| fill(&world));
         let addresses: Vec<SocketAddr> =
             (0..server_count).map(|index| SocketAddr::from(([10, 0, 0, index as u8 + 1], 4000))).collect();
         let servers = addresses.iter().map(|address| ServerAddress { address: *address }).collect();
@@ -59,7 +79,7 @@ impl TestCluster {
         let callers =
             (0..3).map(|index| world.add_node(&format!("caller {index}"), [10, 0, 1, index + 1].into())).collect();
         let running = (0..server_count).map(|_| Slot::default()).collect();
-        let test = TestCluster { world, cluster, servers: nodes, running, callers, session_grace, checksums };
+        let test = TestCluster { world, cluster, servers: nodes, running, callers, session_grace, checksums, backing };
         for index in 0..server_count {
             test.start(index);
         }
@@ -127,6 +147,7 @@ impl TestCluster {
             bounds: server::Bounds::default(),
             pages_note: String::new(),
             metrics_port: None,
+            backing: self.backing.clone(),
         }
     }
 
@@ -134,6 +155,11 @@ impl TestCluster {
     pub fn kill(&self, index: u32) {
         self.running[index as usize].replace(None);
         self.world.crash(self.servers[index as usize], CrashKind::Kill);
+    }
+
+    /// A server was killed.
+    pub fn forget(&self, index: u32) {
+        self.running[index as usize].replace(None);
     }
 
     /// Kills a server and starts it over what it left.

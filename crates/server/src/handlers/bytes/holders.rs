@@ -161,6 +161,8 @@ impl Core {
     ) -> Result<(), Failure> {
         let mut rounds = Rounds::default();
         loop {
+            // Whatever is here stays here, so that this holds after the next waits.
+            self.take_in_for(file, writes, deadline).await?;
             if self.cluster.home_of(file) == Some(self.index) {
                 self.wait_for_read_leases(file).await;
             } else {

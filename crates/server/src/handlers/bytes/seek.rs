@@ -22,7 +22,14 @@ pub fn seek(core: &Core, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress,
     }
     let (found, exact) = match request.hole {
         true => next_hole(core, &request),
-        false => core.store.next_data(request.file.0, request.offset),
+        false => {
+            let (found, exact) = core.store.next_data(request.file.0, request.offset);
+            // What is behind counts as data, whatever it is.
+            match core.next_absent(request.file, &request.layout, request.offset) {
+                Some(absent) if found.is_none_or(|found| absent <= found) => (Some(absent), true),
+                _ => (found, exact),
+            }
+        }
     };
     SeekReply { found, exact }.encode(reply);
     Ok(Progress::Done)
@@ -41,7 +48,10 @@ fn next_hole(core: &Core, request: &SeekRequest) -> (Option<u64>, bool) {
         if core.cluster.chunk_server(file, &layout, index) != core.index {
             continue;
         }
-        let from = if index == first { within } else { 0 };
+        let from = if index == first { within } else { 0 }.max(core.absent_end(file, index));
+        if from == layout.chunk_size {
+            continue;
+        }
         if let Some(byte) = core.store.next_hole(file.0, index, layout.chunk_size, from) {
             return (Some(index * chunk_size + u64::from(byte)), true);
         }

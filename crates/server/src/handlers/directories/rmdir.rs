@@ -71,6 +71,9 @@ fn find(core: &Core, caller: &Caller, params: &[u8]) -> Result<FileId, Failure> 
     if !tables.names.is_empty(id) {
         return Err(Status::NotEmpty.into());
     }
+    if core.lacks_listing(&tables, id) {
+        return Err(Status::Busy.into());
+    }
     Ok(id)
 }
 

@@ -234,6 +234,7 @@ pub fn create_submitted(
         let is_kept = tables.locks.of_dentry(parent, name).is_some()
             || check_mark(&tables, parent).is_some()
             || core.lacks_share(&tables, parent)
+            || core.lacks_listing(&tables, parent)
             || check_directory(core, &tables, parent).is_err()
             || tables.check_not_removed(std::iter::once(parent)).is_err();
         let is_new = id == FileId::new(id.sequence(), slot)

@@ -62,6 +62,9 @@ fn sample(core: &Core) -> Sample {
     }
 }
 
+/// Calls on the backing tree that are told.
+const LONGEST_CALLS: usize = 4;
+
 /// A JSON object in the making. Keys and texts are our own and need no escapes.
 struct Object<'a> {
     out: &'a mut String,
@@ -96,6 +99,22 @@ impl<'a> Object<'a> {
 
     fn text(&mut self, key: &str, value: &str) {
         let _ = write!(self.key(key), "\"{value}\"");
+    }
+
+    /// A text that may be anything, with what is no UTF-8 replaced.
+    fn escaped(&mut self, key: &str, value: &[u8]) {
+        let out = self.key(key);
+        out.push('"');
+        for character in String::from_utf8_lossy(value).chars() {
+            match character {
+                '"' | '\\' => out.extend(['\\', character]),
+                character if u32::from(character) < 0x20 => {
+                    let _ = write!(out, "\\u{:04x}", u32::from(character));
+                }
+                character => out.push(character),
+            }
+        }
+        out.push('"');
     }
 
     fn object(&mut self, key: &str, fill: impl FnOnce(&mut Object<'_>)) {
@@ -161,6 +180,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
         });
     });
     put_peers(core, &mut object);
+    put_backing(core, &mut object);
     object.list("samples", core.statistics.samples(sample_count).iter(), put_sample);
     text.push('}');
     text
@@ -234,6 +254,28 @@ pub fn relay_numbers(served: &ServeStatistics) -> [(&'static str, u64); 6] {
         ("relay_frames", relay.frames),
         ("relay_bytes", relay.bytes),
     ]
+}
+
+/// The backing tree, if there is one: its numbers, what is known of it, the calls that take longest, and what was
+/// changed over it.
+fn put_backing(core: &Core, object: &mut Object<'_>) {
+    let (Some(backing), Some(path)) = (&core.backing, &core.options.backing) else { return };
+    object.object("backing", |object| {
+        object.escaped("path", path.as_os_str().as_encoded_bytes());
+        object.numbers(&backing.numbers());
+        object.numbers(&core.backing_changes());
+        let now = core.reactor.now();
+        object.list("longest_calls", backing.calls().into_iter().take(LONGEST_CALLS), |object, call| {
+            object.text("operation", call.operation);
+            object.escaped("path", &call.path);
+            object.number("age_ns", now.saturating_sub(call.since));
+            object.number("is_begun", call.is_begun.into());
+        });
+        object.list("changed", core.some_backing_changes().into_iter(), |object, (what, path)| {
+            object.text("what", what);
+            object.escaped("path", &path);
+        });
+    });
 }
 
 fn put_peers(core: &Core, object: &mut Object<'_>) {

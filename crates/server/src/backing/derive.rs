@@ -1,0 +1,111 @@
+//! What a change means for what is known of the backing tree, in the one place through which all changes go
+//! (`Core::commit`), so that no way of changing something can forget it.
+
+use super::BackingFault;
+use super::table::Standing;
+use crate::core::Core;
+use crate::journal::records::Record;
+use crate::journal::tables::Tables;
+use crate::names::cursor_of;
+use crate::store::{ChunkChanges, Transaction};
+use wire::FileId;
+use wire::messages::BackingPlace;
+
+impl Core {
+    /// The records that follow from a change which is about to be journalled; none without a backing tree.
+    pub fn derive<'a>(&self, transaction: &Transaction, records: &[Record<'a>]) -> Vec<Record<'a>> {
+        let Some(backing) = &self.backing else { return Vec::new() };
+        let tables = self.tables.borrow();
+        let mut derived = Vec::new();
+        if !backing.has_fault(BackingFault::ForgetsDifferences) {
+            records.iter().for_each(|record| derive_difference(self, &tables, record, &mut derived));
+        }
+        for record in records {
+            if let Record::InodePut(inode) = record
+                && let Some(place) = shrunk(&tables, inode.attributes.id, inode.attributes.size)
+            {
+                derived.push(Record::PlacePut { id: inode.attributes.id, place });
+            }
+        }
+        let is_told = |file: u64| {
+            records.iter().any(|record| matches!(record, Record::StandingPut { file: told, .. } if told.0 == file))
+        };
+        transaction.for_each_change(&mut |file, change| {
+            if !is_told(file) {
+                derive_standings(self, &tables, FileId(file), change, &mut derived);
+            }
+        });
+        derived
+    }
+}
+
+/// The place of a file that is shorter now than what is behind of it.
+fn shrunk(tables: &Tables, file: FileId, size: u64) -> Option<BackingPlace> {
+    if !file.is_from_behind() {
+        return None;
+    }
+    let place = tables.backing.place(file).filter(|place| place.base > size)?;
+    Some(BackingPlace { base: size, ..place.clone() })
+}
+
+/// Whether a name differs afterwards that did not, or the other way round.
+fn derive_difference<'a>(core: &Core, tables: &Tables, record: &Record<'a>, derived: &mut Vec<Record<'a>>) {
+    let (directory, name, new) = match *record {
+        Record::DentryPut { parent, name, id, .. } => (parent, name, Some(id)),
+        Record::DentryDelete { parent, name } => (parent, name, None),
+        _ => return,
+    };
+    if !core.is_behind(directory) {
+        return;
+    }
+    // Only inodes whose home is this server can be at the name that they have behind.
+    let inode_behind = |id: FileId| {
+        let place = tables.backing.place(id).filter(|place| place.parent == directory && place.name() == name);
+        place.map(|place| place.inode)
+    };
+    let returns = new.and_then(inode_behind);
+    if let Some(behind) = tables.backing.difference(directory, name) {
+        if returns.is_some() && returns == behind {
+            derived.push(Record::DifferenceDelete { directory, name });
+        }
+        return;
+    }
+    let old = tables.names.get(directory, name, cursor_of(directory, name)).map(|(id, _)| id);
+    if let Some(behind) = old.filter(|old| Some(*old) != new).and_then(inode_behind) {
+        derived.push(Record::DifferencePut { directory, name, behind: Some(behind) });
+    }
+}
+
+/// Which chunks of a file are here afterwards, or differ from what is behind.
+fn derive_standings<'a>(
+    core: &Core,
+    tables: &Tables,
+    file: FileId,
+    change: ChunkChanges,
+    derived: &mut Vec<Record<'a>>,
+) {
+    if !file.is_from_behind() {
+        return;
+    }
+    let Some(taken_up) = tables.backing.get(file) else { return };
+    let put = |index| Record::StandingPut { file, index, standing: Standing::Dirty };
+    match change {
+        ChunkChanges::Write { index, start, end } => {
+            let is_here = !taken_up.is_absent(index)
+                || core.covers(file, index, start, end - start)
+                || core.backing.as_ref().is_some_and(|backing| backing.has_fault(BackingFault::AbsentAsZeros));
+            assert!(is_here, "what is written in the middle of an absent chunk would have zeros around it");
+            if taken_up.begins_below_base(index) && taken_up.standing(index) != Some(Standing::Dirty) {
+                derived.push(put(index));
+            }
+        }
+        ChunkChanges::Hole { start, end } => {
+            let chunk_size = u64::from(taken_up.place.chunk_size);
+            let (first, limit) = (start / chunk_size, end.div_ceil(chunk_size));
+            let clean = taken_up
+                .standings()
+                .filter(|(index, standing)| (first..limit).contains(index) && *standing == Standing::Clean);
+            derived.extend(clean.map(|(index, _)| put(index)));
+        }
+    }
+}

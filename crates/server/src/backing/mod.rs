@@ -1,0 +1,308 @@
+//! A cache of the site's file system: files and directories of a backing tree are taken up when they are asked for, and
+//! their bytes fetched when they are read (docs/cache.md has the states).
+//!
+//! What has to be known of the tree before a request can be done is brought here before its handler runs
+//! (`preparation`), in a task of its own, so that handlers look at their tables alone and never wait for the tree: they
+//! find what is there, and "not here" is an answer. Only what learns late which bytes it is about (writes, appends)
+//! asks by itself (`Core::take_in`), at the last moment before its commit.
+//!
+//! Who holds what: the server of a name looks for it and is the home of what it takes up, with its place. Other servers
+//! ask the home for a place once (`AskPlace`); of a file they keep it and are among its holders from then on, so that
+//! truncates and reaps reach them. Ids tell by themselves what was taken up (`FileId::is_from_behind`), so that for what
+//! was made here nothing is asked, looked up or kept.
+//!
+//! Levels: preparations ask other servers at level 3 alone (`AskPlace`, `AnnounceDirectory`), which answers from tables.
+//! So whatever waits for the tree or for such an answer, nothing waits for it in a circle.
+//!
+//! Invariants
+//! 1. A name that is neither here nor known not to be is looked at before any handler of a request about it runs; what
+//!    is found is taken up, unless it differs, or its directory is listed, locked for it, or going.
+//! 2. No chunk that is absent is read, and none is written to but as a whole (`derive` asserts it).
+//! 3. Bytes count only if the file behind was what its place says, before they were read and after.
+//! 4. A call on the tree that hangs keeps those alone waiting that need what it is about, and not beyond their time.
+
+mod changes;
+mod chunks;
+mod derive;
+mod listing;
+mod names;
+mod places;
+mod preparation;
+pub mod table;
+
+pub use names::attributes_of;
+pub use places::ask_place;
+pub use preparation::preparation;
+
+use crate::backing::table::RootIdentity;
+use crate::core::{Core, Failure, Notice, until};
+use crate::journal::records::Record;
+use crate::journal::tables::Tables;
+use crate::process::options::{ServerOptions, StartError};
+use crate::store::FastMap;
+use places::Ask;
+use reactor::backing::{BackingAttributes, BackingError, BackingTree, CallStatus};
+use reactor::backing::{CALL_SIZE_MAX, CALLS_MAX};
+use reactor::{Nanos, Reactor};
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+use std::rc::Rc;
+use wire::{FileId, Status};
+
+/// Between two looks at a root that fail.
+const LOOK_PAUSE_NS: Nanos = 50_000_000;
+
+/// Ids that were given to what was taken up, and paths behind.
+type TakenUpLog = Vec<(FileId, Vec<u8>)>;
+
+/// Told of something that was brought here, or why not.
+type Brought = Notice<Result<(), Failure>>;
+
+/// A backing tree in use. What is in here is in memory alone.
+pub struct BackingUse {
+    tree: BackingTree,
+    /// What the root was when this life began.
+    root: BackingAttributes,
+    /// Where directories of other servers are behind; forgotten when there are too many.
+    paths: RefCell<FastMap<u64, Rc<[u8]>>>,
+    /// Places that are being asked for.
+    asks: RefCell<FastMap<u64, Rc<Ask>>>,
+    /// Chunks that are being fetched, by file and index.
+    fetches: RefCell<FastMap<(u64, u64), Brought>>,
+    /// Directories that are being listed.
+    listings: RefCell<FastMap<u64, Brought>>,
+    /// Names that were looked for in vain, by directory.
+    misses: RefCell<FastMap<u64, u32>>,
+    counters: Counters,
+    /// For tests of the simulation's checkers.
+    fault: Cell<Option<BackingFault>>,
+    /// For simulations: what this life took up.
+    log: RefCell<Option<TakenUpLog>>,
+}
+
+/// Bytes that calls under way and remembered paths take at most. What was taken up counts with the names and inodes.
+pub const MEMORY_MAX: u64 = 2 * (CALLS_MAX * CALL_SIZE_MAX) as u64 + places::PATHS_MAX as u64 * 256;
+
+/// What a server does wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackingFault {
+    /// Absent chunks read as zeros.
+    AbsentAsZeros,
+    /// Directories that are not listed count as listed.
+    UnlistedAsListed,
+    /// Nothing is kept of names that differ.
+    ForgetsDifferences,
+    /// Files behind are not looked at again.
+    IdentityUnchecked,
+}
+
+/// Numbers since the start.
+#[derive(Default)]
+struct Counters {
+    looks: Cell<u64>,
+    taken_up: Cell<u64>,
+    listings: Cell<u64>,
+    fetched_chunks: Cell<u64>,
+    fetched_bytes: Cell<u64>,
+    failed: Cell<u64>,
+    changed: Cell<u64>,
+}
+
+fn add(counter: &Cell<u64>, count: u64) {
+    counter.set(counter.get() + count);
+}
+
+impl BackingUse {
+    /// Opens the backing tree that the options name, and checks that it is the one of before; with the record that says
+    /// so of a new store. Nothing without one. Errors say what to do.
+    pub async fn open(
+        reactor: &Reactor,
+        options: &ServerOptions,
+        tables: &Tables,
+    ) -> Result<Option<(BackingUse, Record<'static>)>, StartError> {
+        let known = tables.backing.root;
+        let Some(path) = &options.backing else {
+            return match known {
+                None => Ok(None),
+                Some(_) => Err(StartError::BackingMissing(options.directory.clone())),
+            };
+        };
+        let failed = |words: String| StartError::Backing(path.clone(), words);
+        let tree = reactor.backing_tree(path).map_err(|error| failed(error.to_string()))?;
+        let root = look_at_root(reactor, options, &tree).await.map_err(failed)?;
+        let identity = RootIdentity { device: root.identity.device, inode: root.identity.inode };
+        let record = match known {
+            None if !tables.is_untouched() => {
+                return Err(failed("the cluster was made without a backing directory".to_owned()));
+            }
+            None => Record::BackingRoot(identity),
+            // The number of the file system may be another one after each mount.
+            Some(known) if known.inode != identity.inode => {
+                return Err(failed("it is another directory than the one that the cluster was made with".to_owned()));
+            }
+            Some(_) => Record::Nothing,
+        };
+        let used = BackingUse {
+            tree,
+            root,
+            paths: RefCell::default(),
+            asks: RefCell::default(),
+            fetches: RefCell::default(),
+            listings: RefCell::default(),
+            misses: RefCell::default(),
+            counters: Counters::default(),
+            fault: Cell::new(None),
+            log: RefCell::new(None),
+        };
+        Ok(Some((used, record)))
+    }
+
+    /// The root of the tree, as this life found it.
+    pub fn root(&self) -> &BackingAttributes {
+        &self.root
+    }
+
+    /// The calls that have not ended, longest first.
+    pub fn calls(&self) -> Vec<CallStatus> {
+        self.tree.calls()
+    }
+
+    /// Has this server do something wrong.
+    pub fn set_fault(&self, fault: BackingFault) {
+        self.fault.set(Some(fault));
+    }
+
+    /// Has this life remember what it takes up.
+    pub fn begin_log(&self) {
+        self.log.replace(Some(Vec::new()));
+    }
+
+    /// What it remembers: ids, and paths behind.
+    pub fn log(&self) -> TakenUpLog {
+        self.log.borrow().clone().unwrap_or_default()
+    }
+
+    fn has_fault(&self, fault: BackingFault) -> bool {
+        self.fault.get() == Some(fault)
+    }
+
+    /// Counters by name.
+    pub fn numbers(&self) -> [(&'static str, u64); 9] {
+        let (counters, calls) = (&self.counters, self.tree.statistics());
+        [
+            ("calls", calls.calls),
+            ("calls_under_way", calls.under_way as u64),
+            ("looks", counters.looks.get()),
+            ("taken_up", counters.taken_up.get()),
+            ("listings", counters.listings.get()),
+            ("fetched_chunks", counters.fetched_chunks.get()),
+            ("fetched_bytes", counters.fetched_bytes.get()),
+            ("failed", counters.failed.get()),
+            ("changed_behind", counters.changed.get()),
+        ]
+    }
+
+    /// The failure of a call, as a request is told of it.
+    fn failure(&self, error: BackingError) -> Failure {
+        add(&self.counters.failed, 1);
+        let status = if error.is_refused() { Status::AccessDenied } else { Status::Io };
+        Failure::with_text(status, error.to_string())
+    }
+
+    /// The failure of whoever needs what has changed in the tree since it was taken up.
+    fn changed(&self, path: &[u8]) -> Failure {
+        add(&self.counters.changed, 1);
+        let path = path.escape_ascii();
+        let words =
+            format!("backing directory: {path} has changed there since it was taken up, so it can't be fetched");
+        Failure::with_text(Status::Io, words)
+    }
+}
+
+/// Looks at the root of the tree, and again for a while if that fails otherwise than for good. Errors: words.
+async fn look_at_root(
+    reactor: &Reactor,
+    options: &ServerOptions,
+    tree: &BackingTree,
+) -> Result<BackingAttributes, String> {
+    let limit = reactor.now() + options.timeout;
+    loop {
+        let look = async { tree.root().await?.look_open().await };
+        match until(reactor, limit, look).await {
+            Some(Ok(root)) => return Ok(root),
+            Some(Err(error)) if error.is_gone() || error.is_refused() => return Err(io_words(&error)),
+            Some(Err(error)) if reactor.now() + LOOK_PAUSE_NS >= limit => return Err(io_words(&error)),
+            Some(Err(_)) => reactor.sleep(LOOK_PAUSE_NS).await,
+            None => return Err("its file system does not answer".to_owned()),
+        }
+    }
+}
+
+/// The words of an error, without what it was about.
+fn io_words(error: &BackingError) -> String {
+    std::io::Error::from_raw_os_error(error.errno()).to_string()
+}
+
+/// The path of a name below a directory of the tree.
+fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    match directory {
+        b"" => name.to_vec(),
+        _ => [directory, b"/", name].concat(),
+    }
+}
+
+impl Core {
+    /// Whether something may be behind.
+    pub fn is_behind(&self, id: FileId) -> bool {
+        self.backing.is_some() && (id.is_from_behind() || id == FileId::ROOT)
+    }
+
+    /// Whether names of a directory that belong to this server are not all known here.
+    pub fn lacks_listing(&self, tables: &Tables, directory: FileId) -> bool {
+        let Some(backing) = &self.backing else { return false };
+        self.is_behind(directory)
+            && !tables.backing.is_listed(directory)
+            && !backing.has_fault(BackingFault::UnlistedAsListed)
+    }
+
+    /// The use of the tree, by whoever knows that there is one.
+    fn backing(&self) -> &BackingUse {
+        match &self.backing {
+            Some(backing) => backing,
+            None => unreachable!("nothing is behind without a backing tree"),
+        }
+    }
+
+    /// Waits for something that is brought here by a task of its own, which goes on whatever becomes of the waiting.
+    async fn wait_for_backing(&self, brought: &Brought, deadline: Nanos) -> Result<(), Failure> {
+        match until(&self.reactor, deadline, brought.wait()).await {
+            Some(result) => result,
+            None => Err(self.late()),
+        }
+    }
+
+    /// The failure of a request that waits for the tree for too long; it names the call that takes longest.
+    pub fn late(&self) -> Failure {
+        let calls = self.backing.as_ref().map(BackingUse::calls).unwrap_or_default();
+        let words = match calls.first() {
+            Some(call) => {
+                let path = if call.path.is_empty() { b"." } else { &*call.path };
+                let (operation, path) = (call.operation, path.escape_ascii());
+                format!("the backing directory does not answer: {operation} of {path} takes long")
+            }
+            None => "the backing directory takes long".to_owned(),
+        };
+        Failure::with_text(Status::TimedOut, words)
+    }
+}
+
+/// How a backing directory and another one, of a cluster's own files, are in each other's way, in words; nothing if they
+/// are not.
+pub fn conflict(backing: &Path, other: &Path) -> Option<&'static str> {
+    match () {
+        () if backing == other => Some("is"),
+        () if backing.starts_with(other) => Some("lies within"),
+        () if other.starts_with(backing) => Some("holds"),
+        () => None,
+    }
+}

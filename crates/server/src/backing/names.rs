@@ -1,0 +1,178 @@
+//! Names of the backing tree: looked for one by one, and taken up when they are there.
+
+use super::{BackingFault, add, joined};
+use crate::core::{Core, Failure};
+use crate::files::inodes::Inode;
+use crate::journal::records::Record;
+use crate::journal::tables::Tables;
+use crate::names::{NO_TIME, cursor_of};
+use reactor::backing::{BackingAttributes, FileKind};
+use reactor::{Class, Nanos};
+use std::rc::Rc;
+use wire::limits::FILE_SIZE_MAX;
+use wire::messages::BackingPlace;
+use wire::{Attributes, FileId, Kind};
+
+/// Names of a directory that are looked for in vain before it is listed.
+const MISSES_MAX: u32 = 64;
+/// Directories of which they are counted.
+const MISSED_DIRECTORIES_MAX: usize = 4096;
+
+/// What something of the tree is here. Of what no byte can be had, only that it is there: nobody can open a socket.
+fn kind_of(kind: FileKind) -> Kind {
+    match kind {
+        FileKind::File => Kind::File,
+        FileKind::Directory => Kind::Directory,
+        FileKind::Symlink => Kind::Symlink,
+        FileKind::Other => Kind::Socket,
+    }
+}
+
+/// The attributes with which something is taken up.
+pub fn attributes_of(behind: &BackingAttributes, new: Attributes) -> Attributes {
+    let size = match behind.kind {
+        FileKind::File | FileKind::Symlink => behind.identity.size,
+        FileKind::Directory | FileKind::Other => 0,
+    };
+    let (mtime, ctime) = (behind.identity.mtime, behind.identity.ctime);
+    Attributes { size, atime: mtime, mtime, ctime, ..new }
+}
+
+impl Core {
+    /// Whether nobody here knows what a name that belongs here stands for.
+    pub(super) fn is_unknown(&self, tables: &Tables, directory: FileId, name: &[u8]) -> bool {
+        self.lacks_listing(tables, directory)
+            && tables.names.get(directory, name, cursor_of(directory, name)).is_none()
+            && tables.backing.difference(directory, name).is_none()
+    }
+
+    /// Looks for a name behind, and takes up what is there. After it the name is known: what is not here is not there.
+    pub(super) async fn take_up_name(
+        self: &Rc<Self>,
+        directory: FileId,
+        name: &[u8],
+        deadline: Nanos,
+    ) -> Result<(), Failure> {
+        if !self.is_unknown(&self.tables.borrow(), directory, name) {
+            return Ok(());
+        }
+        let path = self.path_behind(directory, deadline).await?;
+        let backing = self.backing();
+        add(&backing.counters.looks, 1);
+        let looked = async {
+            let root = backing.tree.root().await?;
+            match path.is_empty() {
+                true => root.look(name).await,
+                false => root.open_directory(&path).await?.look(name).await,
+            }
+        };
+        match looked.await {
+            Ok(found) => self.take_up_found(directory, &path, name, found, deadline).await,
+            // Where the directory itself is gone it is another error, or its path.
+            Err(error) if error.is_not_found() && error.path() == joined(&path, name) => {
+                self.note_miss(directory);
+                Ok(())
+            }
+            Err(error) => Err(backing.failure(error)),
+        }
+    }
+
+    /// A name was looked for in vain. After many the directory is listed, in the background, so that the next ones need
+    /// not be looked for.
+    fn note_miss(self: &Rc<Self>, directory: FileId) {
+        let count = {
+            let mut misses = self.backing().misses.borrow_mut();
+            if misses.len() >= MISSED_DIRECTORIES_MAX {
+                misses.clear();
+            }
+            let count = misses.entry(directory.0).or_default();
+            *count += 1;
+            *count
+        };
+        if count.is_multiple_of(MISSES_MAX) {
+            let core = self.clone();
+            self.reactor.spawn(Class::Background, async move {
+                let deadline = core.reactor.now() + core.options.timeout;
+                // Whoever needs the listing asks for it, and is told why there is none.
+                let _: Result<(), Failure> = core.list_behind(directory, deadline).await;
+            });
+        }
+    }
+
+    /// Takes up what a look has found.
+    async fn take_up_found(
+        self: &Rc<Self>,
+        directory: FileId,
+        path: &[u8],
+        name: &[u8],
+        found: BackingAttributes,
+        deadline: Nanos,
+    ) -> Result<(), Failure> {
+        if found.kind == FileKind::File && found.identity.size > FILE_SIZE_MAX {
+            let words = format!("backing directory: {} is too large", joined(path, name).escape_ascii());
+            return Err(Failure::with_text(wire::Status::TooLarge, words));
+        }
+        loop {
+            let lacks_share = self.lacks_share(&self.tables.borrow(), directory);
+            if !lacks_share {
+                break;
+            }
+            self.announce_share(directory, deadline).await?;
+        }
+        if self.is_journal_low() {
+            let finished = self.checkpoints.finished();
+            self.wait_until(deadline, "the journal is full", finished.wait()).await?;
+        }
+        // From here on nothing is awaited.
+        let slot = self.cluster.dentry_slot(directory, name);
+        let may_be_taken_up = {
+            let tables = self.tables.borrow();
+            self.is_unknown(&tables, directory, name)
+                && !self.lacks_share(&tables, directory)
+                && !tables.marks.contains_key(&directory.0)
+                && tables.locks.of_dentry(directory, name).is_none()
+                && tables.check_not_removed(std::iter::once(directory)).is_ok()
+                && crate::handlers::check_directory(self, &tables, directory).is_ok()
+        };
+        if !may_be_taken_up {
+            return Ok(());
+        }
+        self.check_file_numbers()?;
+        let (id, kind) = (FileId::taken_up(self.next_number()?, slot), kind_of(found.kind));
+        let new = self.attributes_of(id, kind, found.mode, (found.owner, found.group), 0);
+        let attributes = attributes_of(&found, new);
+        let identity = found.identity;
+        let place = BackingPlace {
+            parent: directory,
+            path: joined(path, name),
+            device: identity.device,
+            inode: identity.inode,
+            size: identity.size,
+            mtime: identity.mtime,
+            ctime: identity.ctime,
+            base: if kind == Kind::File { identity.size } else { 0 },
+            chunk_size: attributes.layout.chunk_size,
+        };
+        let inode = match kind {
+            Kind::Directory => Inode::directory(attributes, directory),
+            _ => Inode::with_target(attributes, found.target.as_deref().unwrap_or_default()),
+        };
+        add(&self.backing().counters.taken_up, 1);
+        let told = (id, place.path.clone());
+        let put = Record::DentryPut { parent: directory, name, id, kind };
+        self.commit_at(
+            NO_TIME,
+            self.store.begin(),
+            vec![put, Record::InodePut(inode), Record::PlacePut { id, place }],
+        )?;
+        if let Some(log) = &mut *self.backing().log.borrow_mut() {
+            log.push(told);
+        }
+        Ok(())
+    }
+
+    /// Whether identities are compared.
+    pub(super) fn checks_identity(&self) -> bool {
+        !self.backing().has_fault(BackingFault::IdentityUnchecked)
+    }
+}

@@ -1,0 +1,142 @@
+//! Where things are behind: asked for at their homes, once.
+
+use super::{BackingUse, Brought};
+use crate::core::{Core, Failure, Notice};
+use crate::handlers::Progress;
+use crate::journal::records::Record;
+use reactor::{Class, Nanos};
+use std::cell::Cell;
+use std::rc::Rc;
+use wire::messages::{AskPlaceRequest, BackingPlace};
+use wire::{Decode, Encode, FileId, Kind, Operation, Status};
+
+/// Paths of directories that are remembered.
+pub const PATHS_MAX: usize = 65_536;
+
+/// A question under way for the place of a file, shared by all who wait for it.
+pub struct Ask {
+    /// The file was cut or removed here meanwhile: what is answered may be from before.
+    is_late: Cell<bool>,
+    done: Brought,
+}
+
+/// `AskPlace`, at the home. A server that asks about a file is a holder of it from now on.
+pub fn ask_place(
+    core: &Rc<Core>,
+    caller: &crate::core::Caller,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Progress, Failure> {
+    let id = AskPlaceRequest::from_bytes(params)?.id;
+    core.check_home(id)?;
+    let inode = core.inode(id)?;
+    let place = core.tables.borrow().backing.place(id).cloned();
+    let place = place.ok_or_else(|| Failure::new(Status::StaleFile, id))?;
+    let server = caller.peer.from_server;
+    if inode.attributes.kind == Kind::File && server != core.index && !inode.holders().contains(&server) {
+        let mut inode = inode;
+        inode.spread_mut().holders.push(server);
+        core.change([Record::InodePut(inode)])?;
+    }
+    place.encode(reply);
+    Ok(Progress::Done)
+}
+
+impl BackingUse {
+    fn remember_path(&self, directory: FileId, path: &[u8]) -> Rc<[u8]> {
+        let mut paths = self.paths.borrow_mut();
+        if paths.len() >= PATHS_MAX {
+            paths.clear();
+        }
+        let path: Rc<[u8]> = path.into();
+        paths.insert(directory.0, path.clone());
+        path
+    }
+}
+
+impl Core {
+    /// Where a directory that was taken up is behind, from the root of the tree.
+    pub(super) async fn path_behind(self: &Rc<Self>, directory: FileId, deadline: Nanos) -> Result<Rc<[u8]>, Failure> {
+        if directory == FileId::ROOT {
+            return Ok(Rc::from([]));
+        }
+        if let Some(place) = self.tables.borrow().backing.place(directory) {
+            return Ok(place.path.as_slice().into());
+        }
+        let known = self.backing().paths.borrow().get(&directory.0).cloned();
+        if let Some(path) = known {
+            return Ok(path);
+        }
+        let stale = || Failure::new(Status::StaleDirectory, directory);
+        let home = self.cluster.home_of(directory).filter(|home| *home != self.index).ok_or_else(stale)?;
+        let asked = self.ask_for_place(home, directory, deadline).await;
+        let place = asked.map_err(|failure| if failure.status == Status::StaleFile { stale() } else { failure })?;
+        Ok(self.backing().remember_path(directory, &place.path))
+    }
+
+    async fn ask_for_place(&self, home: u32, id: FileId, deadline: Nanos) -> Result<BackingPlace, Failure> {
+        self.peers.call(home, Operation::AskPlace, &AskPlaceRequest { id }, Some(deadline)).await
+    }
+
+    /// Whether the place of a file that was taken up has to be asked for.
+    pub(super) fn lacks_place(&self, file: FileId) -> bool {
+        self.is_behind(file)
+            && self.cluster.home_of(file) != Some(self.index)
+            && self.tables.borrow().backing.place(file).is_none()
+    }
+
+    /// Has this server know the place of a file whose home is elsewhere.
+    pub(super) async fn know_place(self: &Rc<Self>, file: FileId, deadline: Nanos) -> Result<(), Failure> {
+        if !self.lacks_place(file) {
+            return Ok(());
+        }
+        let Some(home) = self.cluster.home_of(file) else { return Ok(()) };
+        let under_way = self.backing().asks.borrow().get(&file.0).cloned();
+        let ask = under_way.unwrap_or_else(|| {
+            let ask = Rc::new(Ask { is_late: Cell::new(false), done: Notice::new() });
+            self.backing().asks.borrow_mut().insert(file.0, ask.clone());
+            let (core, own) = (self.clone(), ask.clone());
+            self.reactor.spawn(Class::Metadata, async move {
+                let result = core.ask_until_timely(home, file, &own).await;
+                core.backing().asks.borrow_mut().remove(&file.0);
+                own.done.tell(result);
+            });
+            ask
+        });
+        self.wait_for_backing(&ask.done, deadline).await
+    }
+
+    async fn ask_until_timely(self: &Rc<Self>, home: u32, file: FileId, ask: &Ask) -> Result<(), Failure> {
+        loop {
+            ask.is_late.set(false);
+            let deadline = self.reactor.now() + self.options.timeout;
+            let place = self.ask_for_place(home, file, deadline).await?;
+            if !ask.is_late.get() {
+                return self.change([Record::PlacePut { id: file, place }]);
+            }
+        }
+    }
+
+    /// The home of a file says that its chunks from a size on are gone, and all bytes behind that follow.
+    pub fn shrink_base(self: &Rc<Self>, file: FileId, size: u64) -> Result<(), Failure> {
+        let Some(backing) = self.backing.as_ref().filter(|_| file.is_from_behind()) else { return Ok(()) };
+        if let Some(ask) = backing.asks.borrow().get(&file.0) {
+            ask.is_late.set(true);
+        }
+        let place = self.tables.borrow().backing.place(file).filter(|place| place.base > size).cloned();
+        match place {
+            Some(place) => self.change([Record::PlacePut { id: file, place: BackingPlace { base: size, ..place } }]),
+            None => Ok(()),
+        }
+    }
+
+    /// The home of a file says that it is gone. Returns what is to be journalled of it here.
+    pub fn forget_place(&self, file: FileId) -> Record<'static> {
+        let Some(backing) = self.backing.as_ref().filter(|_| file.is_from_behind()) else { return Record::Nothing };
+        if let Some(ask) = backing.asks.borrow().get(&file.0) {
+            ask.is_late.set(true);
+        }
+        let is_known = self.tables.borrow().backing.place(file).is_some();
+        if is_known { Record::PlaceDelete(file) } else { Record::Nothing }
+    }
+}

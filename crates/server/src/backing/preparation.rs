@@ -1,0 +1,230 @@
+//! What a request needs of the backing tree before its handler runs.
+
+use crate::core::{Caller, Core, Failure};
+use crate::journal::tables::Tables;
+use crate::names::cursor_of;
+use reactor::{LocalFuture, Nanos};
+use std::rc::Rc;
+use wire::identity::dentry_slot;
+use wire::layout::ChunkRange;
+use wire::messages::*;
+use wire::operation::LEVEL_CLIENT;
+use wire::{Decode, Decoder, FileId, Kind, Layout, Malformed, Operation};
+
+/// Chunks that one request has fetched at a time at most; the others follow.
+const PIECES_MAX: u64 = 4096;
+
+/// What may have to be brought here.
+#[derive(Default)]
+struct Wanted {
+    /// Names to be known.
+    names: Vec<(FileId, Box<[u8]>)>,
+    /// Directories all of whose names are to be known.
+    directories: Vec<FileId>,
+    /// Names that lead to such directories, if they do.
+    emptied: Vec<(FileId, Box<[u8]>)>,
+    /// Parts of files to be here.
+    pieces: Option<(FileId, Layout, Vec<ChunkRange>)>,
+    /// Parts of a file to be here, by offset and size.
+    range: Option<(FileId, Layout, u64, u64)>,
+    /// A file whose place is to be known.
+    file: Option<FileId>,
+}
+
+impl Wanted {
+    fn name(&mut self, entry: &Entry<'_>) {
+        self.names.push((entry.parent, entry.name.as_bytes().into()));
+    }
+
+    fn of(operation: Operation, params: &[u8]) -> Result<Wanted, Malformed> {
+        use Operation as O;
+        let mut wanted = Wanted::default();
+        match operation {
+            O::Lookup | O::Stat | O::Look => wanted.name(&EntryRequest::from_bytes(params)?.entry),
+            O::Open | O::OpenExisting => wanted.name(&OpenRequest::from_bytes(params)?.entry),
+            O::MakeDirectory => wanted.name(&MakeDirectoryRequest::from_bytes(params)?.entry),
+            O::MakeSymlink => wanted.name(&MakeSymlinkRequest::from_bytes(params)?.entry),
+            O::MakeNode => wanted.name(&MakeNodeRequest::from_bytes(params)?.entry),
+            O::Unlink => wanted.name(&RemoveRequest::from_bytes(params)?.entry),
+            O::RemoveDirectory => {
+                let entry = RemoveRequest::from_bytes(params)?.entry;
+                wanted.name(&entry);
+                wanted.emptied.push((entry.parent, entry.name.as_bytes().into()));
+            }
+            O::Link => {
+                let LinkRequest { from, to } = LinkRequest::from_bytes(params)?;
+                [from, to].iter().for_each(|entry| wanted.name(entry));
+            }
+            O::LinkOpen => wanted.name(&LinkOpenRequest::from_bytes(params)?.to),
+            O::Rename => {
+                let RenameRequest { from, to, .. } = RenameRequest::from_bytes(params)?;
+                [from, to].iter().for_each(|entry| wanted.name(entry));
+            }
+            O::PrepareDentry => {
+                let request = PrepareDentryRequest::from_bytes(params)?;
+                wanted.names.push((request.parent, request.name.as_bytes().into()));
+            }
+            // A find begins as a listing does.
+            O::ReadDirectory | O::Find => {
+                let request = ReadDirectoryRequest::decode(&mut Decoder::new(params))?;
+                wanted.directories.push(request.directory);
+            }
+            O::MarkDirectory => wanted.directories.push(MarkDirectoryRequest::from_bytes(params)?.directory),
+            O::MarkTree => {
+                let entries = MarkTreeRequest::from_bytes(params)?.entries;
+                let removed = entries.iter().filter(|entry| entry.kind == tree_kinds::REMOVED);
+                wanted.directories.extend(removed.map(|entry| entry.directory));
+            }
+            O::Read | O::FetchChunks | O::Locate => {
+                let DataRequest { file, layout, pieces, .. } = DataRequest::from_bytes(params)?;
+                wanted.pieces = Some((file, layout, pieces.0));
+            }
+            O::CopyRange => {
+                let request = CopyRangeRequest::from_bytes(params)?;
+                wanted.pieces = Some((request.source, request.source_layout, vec![request.from]));
+            }
+            O::Allocate => {
+                let AllocateRequest { file, layout, offset, size, mode, .. } = AllocateRequest::from_bytes(params)?;
+                if mode != allocate_mode::GROW {
+                    wanted.range = Some((file, layout, offset, size));
+                }
+            }
+            // An append that was decided is sent here until it has been done: it must not have to wait for the tree then.
+            O::ReserveChunks => {
+                let ReserveChunksRequest { file, layout, pieces } = ReserveChunksRequest::from_bytes(params)?;
+                wanted.pieces = Some((file, layout, pieces.0));
+            }
+            O::Seek => wanted.file = Some(SeekRequest::from_bytes(params)?.file),
+            _ => {}
+        }
+        Ok(wanted)
+    }
+
+    /// Leaves out what nothing has to be done for.
+    fn keep_lacking(&mut self, core: &Core, tables: &Tables) {
+        self.names.retain(|(directory, name)| {
+            let slot = dentry_slot(*directory, name, core.cluster.slot_count);
+            core.is_behind(*directory) && core.owns_slot(slot) && core.is_unknown(tables, *directory, name)
+        });
+        self.directories.retain(|directory| core.lacks_listing(tables, *directory));
+        self.emptied.retain(|(directory, name)| {
+            let slot = dentry_slot(*directory, name, core.cluster.slot_count);
+            let found = tables.names.get(*directory, name, cursor_of(*directory, name));
+            let is_own = |(id, kind): (FileId, Kind)| kind != Kind::Directory || !core.lacks_listing(tables, id);
+            core.owns_slot(slot) && (core.is_unknown(tables, *directory, name) || !found.is_none_or(is_own))
+        });
+        let lacks_pieces = |(file, layout, pieces): &(FileId, Layout, Vec<ChunkRange>)| {
+            core.check_layout(layout).is_ok() && !core.has_pieces(*file, layout, pieces, false)
+        };
+        self.pieces.take_if(|pieces| !lacks_pieces(pieces));
+        self.range.take_if(|(file, layout, ..)| !core.is_behind(*file) || core.check_layout(layout).is_err());
+        self.file.take_if(|file| !core.lacks_place(*file));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.names.is_empty()
+            && self.directories.is_empty()
+            && self.emptied.is_empty()
+            && self.pieces.is_none()
+            && self.range.is_none()
+            && self.file.is_none()
+    }
+
+    async fn bring(self, core: &Rc<Core>, deadline: Nanos) -> Result<(), Failure> {
+        for (directory, name) in &self.names {
+            core.take_up_name(*directory, name, deadline).await?;
+        }
+        for directory in self.directories {
+            core.list_behind(directory, deadline).await?;
+        }
+        for (parent, name) in &self.emptied {
+            let found = core.tables.borrow().names.get(*parent, name, cursor_of(*parent, name));
+            if let Some((directory, Kind::Directory)) = found {
+                core.list_behind(directory, deadline).await?;
+            }
+        }
+        if let Some(file) = self.file {
+            core.know_place(file, deadline).await?;
+        }
+        if let Some((file, layout, pieces)) = self.pieces {
+            core.take_in(file, &layout, &pieces, false, deadline).await?;
+        }
+        if let Some((file, layout, offset, size)) = self.range {
+            core.take_in_range(file, &layout, offset, size, deadline).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What has to be brought here before a request can be done; nothing for nearly all requests. What is malformed is
+/// refused by its handler.
+pub fn preparation(
+    core: &Rc<Core>,
+    operation: Operation,
+    caller: &Caller,
+    params: &[u8],
+) -> Option<LocalFuture<Result<(), Failure>>> {
+    core.backing.as_ref()?;
+    let mut wanted = Wanted::of(operation, params).ok()?;
+    wanted.keep_lacking(core, &core.tables.borrow());
+    if wanted.is_empty() {
+        return None;
+    }
+    // What other servers ask holds up whoever waits for them.
+    let limit = match operation.level() {
+        LEVEL_CLIENT => Nanos::MAX,
+        _ => core.reactor.now() + core.options.timeout,
+    };
+    let (core, deadline) = (core.clone(), caller.deadline.min(limit));
+    Some(Box::pin(async move {
+        match crate::core::until(&core.reactor, deadline, wanted.bring(&core, deadline)).await {
+            Some(result) => result,
+            None => Err(core.late()),
+        }
+    }))
+}
+
+impl Core {
+    /// Brings all chunks of a range of a file that belong here.
+    async fn take_in_range(
+        self: &Rc<Self>,
+        file: FileId,
+        layout: &Layout,
+        offset: u64,
+        size: u64,
+        deadline: Nanos,
+    ) -> Result<(), Failure> {
+        self.know_place(file, deadline).await?;
+        let base = self.tables.borrow().backing.place(file).map_or(0, |place| place.base);
+        let end = offset.saturating_add(size).min(base);
+        let step = PIECES_MAX * u64::from(layout.chunk_size);
+        let mut from = offset;
+        while from < end {
+            let size = step.min(end - from);
+            let pieces: Vec<ChunkRange> = layout.pieces(from, size).collect();
+            self.take_in(file, layout, &pieces, false, deadline).await?;
+            from += size;
+        }
+        Ok(())
+    }
+
+    /// The first byte of an absent chunk of this server, from an offset of a file on: it counts as data.
+    pub fn next_absent(&self, file: FileId, layout: &Layout, offset: u64) -> Option<u64> {
+        let tables = self.tables.borrow();
+        let taken_up = tables.backing.get(file).filter(|_| self.backing.is_some())?;
+        let chunk_size = u64::from(layout.chunk_size);
+        let first = offset / chunk_size;
+        let limit = taken_up.place.base.div_ceil(chunk_size);
+        let is_here = |index: &u64| self.cluster.chunk_server(file, layout, *index) == self.index;
+        let index = (first..limit).filter(is_here).find(|index| taken_up.is_absent(*index))?;
+        let byte = offset.max(index * chunk_size);
+        (byte < index * chunk_size + u64::from(taken_up.size_behind(index))).then_some(byte)
+    }
+
+    /// Where what may be behind of an absent chunk ends in it; 0 of one that is here.
+    pub fn absent_end(&self, file: FileId, index: u64) -> u32 {
+        let tables = self.tables.borrow();
+        let absent = tables.backing.get(file).filter(|taken_up| self.backing.is_some() && taken_up.is_absent(index));
+        absent.map_or(0, |taken_up| taken_up.size_behind(index))
+    }
+}

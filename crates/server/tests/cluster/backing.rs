@@ -1,0 +1,399 @@
+//! A backing tree behind a cluster: both are one tree, nothing behind is taken for zeros or for missing, and nothing of
+//! it is changed (docs/cache.md).
+
+use crate::data::{allocate, append};
+use crate::support::*;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wire::messages::*;
+use wire::{Attributes, Decode, FileId, Kind, Operation, Status};
+
+const ROOT: FileId = FileId::ROOT;
+const CHUNK: u64 = 4096;
+
+/// Bytes that tell where they are from.
+fn pattern(seed: u64, size: usize) -> Vec<u8> {
+    (0..size as u64).map(|at| ((at * 31 + seed * 7 + at / 4096) % 251 + 1) as u8).collect()
+}
+
+/// A site with a bit of everything.
+fn populate(test: &reactor::sim::World) -> BTreeMap<String, Vec<u8>> {
+    let site = test.outsider();
+    site.make_directory("d");
+    site.make_directory("d/e");
+    site.make_directory("d/empty");
+    let mut files = BTreeMap::new();
+    for (number, (path, size)) in
+        [("small", 100), ("d/large", 50_000), ("d/e/odd", 9_000), ("d/e/none", 0), ("whole", 8_192)].iter().enumerate()
+    {
+        let bytes = pattern(number as u64, *size);
+        site.write(path, 0, &bytes);
+        files.insert((*path).to_owned(), bytes);
+    }
+    // A hole, as the site has it.
+    site.write("d/holes", 20_000, b"in the middle");
+    site.set_size("d/holes", 40_000);
+    let mut holes = vec![0; 40_000];
+    holes[20_000..20_013].copy_from_slice(b"in the middle");
+    files.insert("d/holes".to_owned(), holes);
+    site.make_symlink("link", "d/large");
+    site.make_other("socket");
+    files
+}
+
+async fn stat_at(caller: &Caller, parent: FileId, name: &str) -> Answer<Attributes> {
+    let request = EntryRequest { entry: entry(parent, name) };
+    let server = caller.cluster.dentry_server(parent, name.as_bytes());
+    match caller.call(server, Operation::Stat, &request).await {
+        Err(failure) if failure.status == Status::Elsewhere => caller.stat(failure.id).await,
+        Err(failure) => Err(failure),
+        Ok(reply) => Ok(EntryReply::from_bytes(&reply.params).expect("the reply is well-formed").attributes),
+    }
+}
+
+/// What a path leads to.
+async fn find(caller: &Caller, path: &str) -> Answer<Attributes> {
+    let mut here = ROOT;
+    let mut found = None;
+    for name in path.split('/') {
+        let attributes = stat_at(caller, here, name).await?;
+        here = attributes.id;
+        found = Some(attributes);
+    }
+    Ok(found.expect("a path has a name"))
+}
+
+async fn contents(caller: &Caller, file: &Attributes) -> Answer<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < file.size {
+        let start = bytes.len() as u64;
+        let step = (CHUNK - start % CHUNK).min(file.size - start);
+        let (_, mut piece) = caller.read(file.id, file.layout, start, step).await?;
+        piece.resize(step as usize, 0);
+        bytes.extend(piece);
+    }
+    Ok(bytes)
+}
+
+/// Writes any bytes, chunk by chunk.
+async fn write(caller: &Caller, file: &Attributes, offset: u64, bytes: &[u8]) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = offset + done as u64;
+        let step = ((CHUNK - at % CHUNK) as usize).min(bytes.len() - done);
+        caller.write(file.id, file.layout, at, &bytes[done..done + step]).await.expect("written");
+        done += step;
+    }
+    caller.call(caller.home(file.id), Operation::Close, &fold(file.id)).await.expect("settled");
+}
+
+/// Goal: all that is behind is seen here, whatever is asked first, by each server's own looks; what is there twice costs
+/// nothing twice; a restart knows it.
+#[test]
+fn a_tree_is_seen_as_it_is() {
+    for seed in 0..10 {
+        let (test, files) = TestCluster::over_a_site(seed, 1 + seed as u32 % 4, populate);
+        let caller = test.caller(0, 1);
+        let asked = files.clone();
+        let own = caller.clone();
+        test.run(0, async move {
+            for (path, bytes) in &asked {
+                let file = find(&own, path).await.expect("it is there");
+                assert_eq!((file.kind, file.size), (Kind::File, bytes.len() as u64), "{path}");
+                assert!(contents(&own, &file).await.expect("read") == *bytes, "{path}, seed {seed}");
+            }
+            let link = find(&own, "link").await.expect("a link");
+            assert_eq!((link.kind, link.size), (Kind::Symlink, 7));
+            assert_eq!(find(&own, "socket").await.expect("something").kind, Kind::Socket);
+            for missing in ["nothing", "d/nothing", "d/e/nothing"] {
+                assert_eq!(status(&find(&own, missing).await), Status::NotFound);
+            }
+            let listed = own.list(ROOT).await.expect("listed");
+            assert_eq!(listed, ["d", "link", "small", "socket", "whole"]);
+            let directory = find(&own, "d").await.expect("a directory").id;
+            assert_eq!(own.list(directory).await.expect("listed"), ["e", "empty", "holes", "large"]);
+        });
+        let calls = test.world.backing_calls("look") + test.world.backing_calls("read");
+        let again = files.clone();
+        let own = caller.clone();
+        test.run(0, async move {
+            for (path, bytes) in &again {
+                let file = find(&own, path).await.expect("it is there");
+                assert!(contents(&own, &file).await.expect("read") == *bytes, "{path}, seed {seed}");
+            }
+            assert_eq!(status(&find(&own, "missing").await), Status::NotFound);
+        });
+        assert_eq!(test.world.backing_calls("look") + test.world.backing_calls("read"), calls, "it is all here");
+        test.settle();
+        for server in test.server_indexes() {
+            test.restart(server);
+        }
+        let own = test.caller(1, 2);
+        test.run(1, async move {
+            for (path, bytes) in &files {
+                let file = find(&own, path).await.expect("it is there");
+                assert!(contents(&own, &file).await.expect("read") == *bytes, "{path}, seed {seed}");
+            }
+            assert_eq!(own.list(ROOT).await.expect("listed").len(), 5);
+        });
+        test.settle();
+    }
+}
+
+/// Goal: a write into the middle of what is behind, a truncate, an append, a punched hole and the look for data all have
+/// the bytes of both sides, and the tree behind stays as it was.
+#[test]
+fn changes_are_made_over_what_is_behind() {
+    for seed in 0..10 {
+        let (test, files) = TestCluster::over_a_site(seed, 1 + seed as u32 % 4, populate);
+        let caller = test.caller(0, 1);
+        let mut expected = files.clone();
+        let before = files.clone();
+        expected.get_mut("d/large").expect("a file")[10_000..10_005].copy_from_slice(b"write");
+        let odd = expected.get_mut("d/e/odd").expect("a file");
+        odd.truncate(5_000);
+        odd.resize(6_000, 0);
+        odd.extend_from_slice(b"the end");
+        let whole = expected.get_mut("whole").expect("a file");
+        whole[4_000..8_000].fill(0);
+        expected.get_mut("small").expect("a file").extend_from_slice(b"appended");
+        test.run(0, async move {
+            let large = find(&caller, "d/large").await.expect("there");
+            let seek = SeekRequest { file: large.id, layout: large.layout, offset: 10_000, hole: false };
+            let mut least = u64::MAX;
+            for server in 0..caller.cluster.server_count() {
+                let reply = caller.call(server, Operation::Seek, &seek).await.expect("sought");
+                let found = SeekReply::from_bytes(&reply.params).expect("well-formed").found;
+                least = least.min(found.unwrap_or(u64::MAX));
+            }
+            assert_eq!(least, 10_000, "what is behind is data");
+            write(&caller, &large, 10_000, b"write").await;
+            let odd = find(&caller, "d/e/odd").await.expect("there");
+            caller.truncate(odd.id, 5_000).await.expect("cut");
+            let odd = caller.truncate(odd.id, 6_000).await.expect("grown");
+            write(&caller, &odd, 6_000, b"the end").await;
+            let whole = find(&caller, "whole").await.expect("there");
+            allocate(&caller, &whole, allocate_mode::PUNCH, false, (4_000, 4_000)).await.expect("punched");
+            let small = find(&caller, "small").await.expect("there");
+            assert_eq!(append(&caller, small.id, b"appended").await.expect("appended"), 100);
+            for (path, bytes) in &expected {
+                let file = find(&caller, path).await.expect("there");
+                assert_eq!(file.size, bytes.len() as u64, "{path}");
+                assert!(contents(&caller, &file).await.expect("read") == *bytes, "{path}, seed {seed}");
+            }
+        });
+        for (path, bytes) in &before {
+            assert!(test.world.outsider().read(path).as_ref() == Some(bytes), "{path} was changed behind");
+        }
+        test.settle();
+    }
+}
+
+/// Goal: names that are removed, replaced and moved here stay so, whatever is behind, over restarts; a directory that
+/// moves takes what is behind it along; and one that is empty here may go, although it is not behind.
+#[test]
+fn names_differ_and_stay_so() {
+    for seed in 0..12 {
+        let (test, files) = TestCluster::over_a_site(seed, 1 + seed as u32 % 4, populate);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        test.run(0, async move {
+            own.unlink(ROOT, "small").await.expect("removed");
+            assert_eq!(status(&find(&own, "small").await), Status::NotFound);
+            let d = find(&own, "d").await.expect("there").id;
+            own.rename_to((ROOT, "whole"), (d, "moved"), 0).await.expect("renamed");
+            assert_eq!(status(&own.create(d, "large").await), Status::Exists);
+            own.rename(d, "holes", "large", 0).await.expect("replaced");
+            own.make_directory(ROOT, "new").await.expect("made");
+            let new = find(&own, "new").await.expect("there").id;
+            own.rename_to((d, "e"), (new, "e"), 0).await.expect("moved");
+            assert_eq!(status(&own.remove_directory(ROOT, "d").await), Status::NotEmpty);
+            own.remove_directory(d, "empty").await.expect("empty");
+            own.create(d, "empty").await.expect("a file in its place");
+            own.rename_to((d, "large"), (ROOT, "holes"), 0).await.expect("moved");
+            own.unlink(d, "moved").await.expect("removed");
+            own.unlink(d, "empty").await.expect("removed");
+            own.remove_directory(ROOT, "d").await.expect("nothing is left in it");
+            own.create(ROOT, "small").await.expect("made anew");
+        });
+        let check = |caller: Caller, files: BTreeMap<String, Vec<u8>>| async move {
+            assert_eq!(caller.list(ROOT).await.expect("listed"), ["holes", "link", "new", "small", "socket"]);
+            assert_eq!(find(&caller, "small").await.expect("there").size, 0);
+            for (path, behind) in [("new/e/odd", "d/e/odd"), ("holes", "d/holes"), ("new/e/none", "d/e/none")] {
+                let file = find(&caller, path).await.expect("there");
+                assert!(contents(&caller, &file).await.expect("read") == files[behind], "{path}, seed {seed}");
+            }
+            for gone in ["d", "whole"] {
+                assert_eq!(status(&find(&caller, gone).await), Status::NotFound);
+            }
+        };
+        // Part of it is read only after the restart: the places are known still.
+        if seed.is_multiple_of(2) {
+            test.run(0, check(caller.clone(), files.clone()));
+        }
+        test.settle();
+        for server in test.server_indexes() {
+            test.restart(server);
+        }
+        test.run(1, check(test.caller(1, 2), files.clone()));
+        for (path, bytes) in &files {
+            assert!(test.world.outsider().read(path).as_ref() == Some(bytes), "{path} was changed behind");
+        }
+        test.settle();
+    }
+}
+
+/// Goal: what comes back to its place agrees with what is behind again.
+#[test]
+fn names_that_come_back_agree() {
+    let (test, files) = TestCluster::over_a_site(3, 3, populate);
+    let caller = test.caller(0, 1);
+    let differing = || -> u64 { test.audits().iter().map(|audit| audit.backing[3]).sum() };
+    let own = caller.clone();
+    test.run(0, async move {
+        own.rename(ROOT, "small", "elsewhere", 0).await.expect("renamed");
+    });
+    assert_eq!(differing(), 1);
+    let own = caller.clone();
+    test.run(0, async move {
+        assert_eq!(status(&find(&own, "small").await), Status::NotFound);
+        own.rename(ROOT, "elsewhere", "small", 0).await.expect("renamed back");
+        let file = find(&own, "small").await.expect("there");
+        assert!(contents(&own, &file).await.expect("read") == files["small"]);
+    });
+    test.settle();
+    assert_eq!(differing(), 0);
+}
+
+/// Goal: a call that hangs keeps those alone waiting that need it, and not for ever: they are told which call it is;
+/// when it goes on, all is well. Errors are told, and the next one tries again.
+#[test]
+fn calls_that_hang_and_fail() {
+    let (test, files) = TestCluster::over_a_site(5, 2, populate);
+    let caller = test.caller(0, 1);
+    test.world.hang_backing("d/large", Some("read"));
+    test.world.fail_backing("d/e", None, 5, Some(1));
+    let own = caller.clone();
+    let files = Rc::new(files);
+    let known = files.clone();
+    test.run(0, async move {
+        let large = find(&own, "d/large").await.expect("its name is known");
+        let failure = contents(&own, &large).await.expect_err("its bytes do not come");
+        assert_eq!(failure.status, Status::TimedOut);
+        let words = String::from_utf8_lossy(&failure.text).into_owned();
+        assert!(words.contains("d/large") && words.contains("read"), "{words}");
+        let small = find(&own, "small").await.expect("others are fine");
+        assert!(contents(&own, &small).await.expect("read") == known["small"]);
+        own.create(ROOT, "own").await.expect("made");
+        assert_eq!(status(&find(&own, "d/e").await), Status::Io);
+        assert_eq!(find(&own, "d/e").await.expect("the next time").kind, Kind::Directory);
+    });
+    test.world.release_backing();
+    test.run(0, async move {
+        let large = find(&caller, "d/large").await.expect("there");
+        assert!(contents(&caller, &large).await.expect("read") == files["d/large"]);
+    });
+    test.settle();
+}
+
+/// Goal: bytes that are not those of the file that was taken up are not shown as if they were.
+#[test]
+fn what_has_changed_behind_is_not_mixed_in() {
+    let (test, files) = TestCluster::over_a_site(7, 2, populate);
+    let caller = test.caller(0, 1);
+    let own = caller.clone();
+    let large = test.run(0, async move {
+        let large = find(&own, "d/large").await.expect("there");
+        own.read(large.id, large.layout, 0, CHUNK).await.expect("the first chunk");
+        large
+    });
+    test.world.outsider().write("d/large", 30_000, b"changed");
+    test.run(0, async move {
+        let failure = contents(&caller, &large).await.expect_err("mixed");
+        assert_eq!(failure.status, Status::Io);
+        let words = String::from_utf8_lossy(&failure.text).into_owned();
+        assert!(words.contains("has changed"), "{words}");
+        let (_, first) = caller.read(large.id, large.layout, 0, CHUNK).await.expect("what is here");
+        assert!(first == files["d/large"][..CHUNK as usize]);
+    });
+    test.settle();
+}
+
+/// Goal: without that the bytes of two times would be shown as those of one.
+#[test]
+fn identities_that_nobody_checks_mix() {
+    let (test, files) = TestCluster::over_a_site(7, 2, populate);
+    for server in test.server_indexes() {
+        test.server(server).set_backing_fault(server::BackingFault::IdentityUnchecked);
+    }
+    let caller = test.caller(0, 1);
+    let own = caller.clone();
+    let large = test.run(0, async move { find(&own, "d/large").await.expect("there") });
+    test.world.outsider().write("d/large", 30_000, b"changed");
+    test.run(0, async move {
+        let read = contents(&caller, &large).await.expect("mixed");
+        assert!(read != files["d/large"] && read[30_000..30_007] == *b"changed");
+    });
+}
+
+/// Goal: a server that is killed at any step of taking up and fetching, and starts again, has lost nothing and shows
+/// nothing that is not so.
+#[test]
+fn killed_at_each_step() {
+    for step in 1..40 {
+        let (test, files) = TestCluster::over_a_site(step, 2, populate);
+        let victim = (step % 2) as u32;
+        test.world.crash_after_writes(test.servers[victim as usize], step, false);
+        let caller = test.caller(0, 1);
+        let asked = files.clone();
+        let own = caller.clone();
+        let walk = test.spawn(0, async move {
+            for (path, bytes) in &asked {
+                let Ok(file) = find(&own, path).await else { continue };
+                if let Ok(read) = contents(&own, &file).await {
+                    assert!(read == *bytes, "{path}, step {step}");
+                }
+                let _ = own.list(ROOT).await;
+            }
+        });
+        let died = test
+            .world
+            .run_until(|| !test.world.is_running(test.servers[victim as usize]) || walk.borrow().is_some(), LIMIT);
+        assert!(died, "neither dead nor done");
+        test.world.crash_after_writes(test.servers[victim as usize], u64::MAX, false);
+        if !test.world.is_running(test.servers[victim as usize]) {
+            test.forget(victim);
+            test.world.restart(test.servers[victim as usize]);
+            test.start(victim);
+        }
+        test.wait(&walk);
+        let own = test.caller(1, 2);
+        test.run(1, async move {
+            for (path, bytes) in &files {
+                let file = find(&own, path).await.expect("there");
+                assert!(contents(&own, &file).await.expect("read") == *bytes, "{path}, step {step}");
+            }
+            assert_eq!(own.list(ROOT).await.expect("listed"), ["d", "link", "small", "socket", "whole"]);
+        });
+        test.settle();
+    }
+}
+
+/// Goal: a server says what is wrong with its backing directory, and is not started without the one it had.
+#[test]
+fn other_directories_are_refused() {
+    let (mut test, _) = TestCluster::over_a_site(1, 1, populate);
+    let caller = test.caller(0, 1);
+    test.run(0, async move { caller.list(ROOT).await.expect("listed") });
+    test.kill(0);
+    test.world.restart(test.servers[0]);
+    let right = test.backing.take();
+    let words = test.fail_start(0);
+    assert!(words.contains("--backing"), "{words}");
+    test.backing = Some("/none".into());
+    let words = test.fail_start(0);
+    assert!(words.contains("No such file") && words.contains("--backing"), "{words}");
+    test.backing = right;
+    test.start(0);
+    test.settle();
+}
