@@ -57,6 +57,11 @@ impl Recorder {
         read(&self.history.borrow())
     }
 
+    /// Changes the history, before and after all operations.
+    pub fn with_mut<R>(&self, change: impl FnOnce(&mut History) -> R) -> R {
+        change(&mut self.history.borrow_mut())
+    }
+
     fn start(&self, client: u32, action: &Action) -> usize {
         let now = (self.clock)();
         let index = self.history.borrow_mut().start(client, action.clone(), now);

@@ -1,6 +1,7 @@
 //! A cluster in a simulated world: server nodes with their stores, and client nodes.
 
 use crate::actor::{Client, Recorder};
+use crate::behind::{self, Behind};
 use crate::profile::{Profile, Sabotage};
 use crate::random::Random;
 use client::{Credentials, FileSystem, Options};
@@ -12,7 +13,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
-use wire::{Cluster, ServerAddress};
+use wire::{Cluster, FileId, ServerAddress};
 
 const PORT: u16 = 4000;
 const STORE: &str = "store";
@@ -51,6 +52,10 @@ pub struct Harness {
     gone: RefCell<Vec<Server>>,
     /// Homes that had forgotten contacts, told by contacts that are gone.
     forgetful: RefCell<BTreeSet<u32>>,
+    /// What is behind, if there is a backing tree.
+    pub behind: Option<Behind>,
+    /// What servers that are gone took up of it.
+    taken_up: RefCell<Vec<(FileId, Vec<u8>)>>,
 }
 
 impl Harness {
@@ -112,6 +117,10 @@ impl Harness {
             world.write_on();
         }
         world.limit_clients(profile.hazards, profile.submissions);
+        let behind = profile.backing.then(|| recorder.with_mut(|history| Behind::fill(&world, profile, history)));
+        if profile.backing {
+            world.set_backing_faults(behind::no_faults());
+        }
         let (least, most) = profile.latency;
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));
@@ -126,6 +135,8 @@ impl Harness {
             stranger_count: Cell::new(0),
             gone,
             forgetful: RefCell::default(),
+            behind,
+            taken_up: RefCell::default(),
         };
         if profile.faults.power_losses {
             let servers: Vec<Started> = harness.servers.iter().map(|server| server.started.clone()).collect();
@@ -181,7 +192,7 @@ impl Harness {
             bounds: self.profile.bounds,
             pages_note: String::new(),
             metrics_port: None,
-            backing: None,
+            backing: self.profile.backing.then(|| PathBuf::from(behind::SITE)),
         };
         self.let_go(index);
         server.stopped.set(false);
@@ -194,9 +205,11 @@ impl Harness {
             started.replace(Some(result.clone()));
             if let Ok(server) = result {
                 recorder.note_return(index);
+                server.note_taken_up();
                 match sabotage {
                     Sabotage::KeepDelegations => server.skip_recalls(),
                     Sabotage::IgnoreReadLeases => server.ignore_read_leases(),
+                    Sabotage::Backing(fault) => server.set_backing_fault(fault),
                     _ => {}
                 }
                 server.wait_for_medium_failure().await;
@@ -209,6 +222,7 @@ impl Harness {
     fn let_go(&self, index: u32) {
         if let Some(Ok(server)) = self.servers[index as usize].started.take() {
             self.forgetful.borrow_mut().extend(server.forgetful_homes());
+            self.taken_up.borrow_mut().extend(server.taken_up());
             self.gone.borrow_mut().push(server);
         }
     }
@@ -368,6 +382,17 @@ impl Harness {
             }
         }
         audits
+    }
+
+    /// What servers took up of the backing tree, with its paths there.
+    pub fn taken_up(&self) -> Vec<(FileId, Vec<u8>)> {
+        let mut taken_up = self.taken_up.borrow().clone();
+        for server in &self.servers {
+            if let Some(Ok(server)) = &*server.started.borrow() {
+                taken_up.extend(server.taken_up());
+            }
+        }
+        taken_up
     }
 
     /// Homes that had forgotten a contact while that had files open for its clients.

@@ -2,11 +2,13 @@
 //!
 //! [`run::run_seed`] is the whole of it: [`profile`] says what the seed is about, [`harness`] builds the cluster,
 //! [`workload`] lets clients work on it, [`nemesis`] breaks things, [`history`] keeps what the clients were told, and
-//! [`check`] judges that history against the model. [`scale`] is for another question: clusters of up to a thousand
-//! servers, on which nothing goes wrong and everything has its cost.
+//! [`check`] judges that history against the model. [`behind`] is what a cluster with a backing tree begins with.
+//! [`scale`] is for another question: clusters of up to a thousand servers, on which nothing goes wrong and everything
+//! has its cost.
 
 pub mod actor;
 mod actor_at;
+pub mod behind;
 pub mod check;
 pub mod harness;
 pub mod history;

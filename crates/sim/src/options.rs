@@ -27,6 +27,7 @@ pub const TABLE: &[OptionRow] = &[
     OptionRow { name: "servers", value: "COUNT", default: "by seed", help: "servers of every cluster, 1 to 5" },
     OptionRow { name: "jobs", value: "COUNT", default: "1", help: "processes that share the seeds" },
     OptionRow { name: "no-faults", value: "", default: "", help: "nothing is ever broken" },
+    OptionRow { name: "backing", value: "", default: "", help: "every cluster has a backing tree" },
     OptionRow { name: "trace", value: "", default: "", help: "print every operation and fault as it happens" },
     OptionRow { name: "worker", value: "", default: "", help: "print one line a seed, for the process that leads" },
     OptionRow { name: "help", value: "", default: "", help: "print this" },
@@ -95,6 +96,7 @@ impl Options {
             "servers" => self.overrides.servers = Some(number(name, value, 1, 5)? as u32),
             "jobs" => self.jobs = number(name, value, 1, 256)? as u32,
             "no-faults" => self.overrides.no_faults = true,
+            "backing" => self.overrides.backing = true,
             "trace" => self.trace = true,
             "worker" => self.worker = true,
             "help" => self.help = true,
@@ -114,6 +116,9 @@ impl Options {
         }
         if self.overrides.no_faults {
             arguments.push("--no-faults".to_owned());
+        }
+        if self.overrides.backing {
+            arguments.push("--backing".to_owned());
         }
         arguments
     }
@@ -168,7 +173,7 @@ mod tests {
     /// Goal: what is understood comes back as the same command line; the rest is refused in words.
     #[test]
     fn command_lines() {
-        let text = "--seeds 5..9 --steps 40 --servers 3 --no-faults";
+        let text = "--seeds 5..9 --steps 40 --servers 3 --no-faults --backing";
         let options = of(text).expect("understood");
         assert_eq!(options.arguments(&options.seeds[0]).join(" "), text);
         assert_eq!(of("--seeds 7").expect("understood").seeds, only(7..8));

@@ -4,7 +4,7 @@ use crate::random::Random;
 use client::Bounds as ClientBounds;
 use reactor::{CacheFault, LeftoverFault, Nanos, Validation};
 use reactor::{HAZARD_COUNT, SLOT_COUNT};
-use server::{Bounds, JournalGrowth, ReadLeasing};
+use server::{BackingFault, Bounds, JournalGrowth, ReadLeasing};
 use wire::{Placement, Protection};
 
 pub const MILLISECOND: Nanos = 1_000_000;
@@ -18,6 +18,8 @@ pub struct Overrides {
     pub servers: Option<u32>,
     /// Nothing goes wrong.
     pub no_faults: bool,
+    /// There is a backing tree.
+    pub backing: bool,
 }
 
 /// What the clients do most.
@@ -72,6 +74,8 @@ pub enum Sabotage {
     Leftovers(LeftoverFault),
     /// Clients copy into registered pages once more after they have sent the commit.
     WriteOn,
+    /// Servers do something wrong with their backing tree.
+    Backing(BackingFault),
 }
 
 /// Which faults a run may have.
@@ -115,6 +119,11 @@ impl Faults {
         let failed_syncs = stable && self.any() && random.percent(15);
         let rot = checksums && self.any() && random.percent(15);
         Faults { power_losses, failed_syncs, rot, ..self }
+    }
+
+    /// Without what may take back what somebody was told.
+    fn without_losses(self) -> Faults {
+        Faults { power_losses: false, failed_syncs: false, ..self }
     }
 
     /// With what may come over the network.
@@ -182,6 +191,8 @@ pub struct Profile {
     /// Latency of the network: least and most.
     pub latency: (Nanos, Nanos),
     pub sabotage: Sabotage,
+    /// Whether the cluster has a backing tree.
+    pub backing: bool,
 }
 
 const STEPS_DEFAULT: u64 = 300;
@@ -225,6 +236,7 @@ impl Profile {
         let table_seed = (!overrides.no_faults).then_some(seed);
         let faults = Faults { kills: faults.kills || filling, ..faults };
         let faults = faults.on_medium(seed, stable_media, checksums).on_network(seed, protection);
+        let faults = if overrides.backing { faults.without_losses() } else { faults };
         Profile {
             seed,
             servers: overrides.servers.unwrap_or(servers),
@@ -267,6 +279,7 @@ impl Profile {
             hazards: small_or(table_seed, 0x6861_7a61, 4, HAZARD_COUNT),
             submissions: small_or(table_seed, 0x7175_6575, 3, SLOT_COUNT as usize - 1) as u64 + 1,
             sabotage: Sabotage::None,
+            backing: overrides.backing,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! leaks.
 
 use crate::actor::Client;
+use crate::behind;
 use crate::check::directories::GLIMPSE_TIME_MAX;
 use crate::check::{self, failures};
 use crate::harness::{Harness, SimClient};
@@ -142,6 +143,10 @@ impl Run {
             .run(self.clients[0].node, done, PHASE_LIMIT)
             .ok_or("setting up does not end")
             .map_err(str::to_owned)?;
+        if self.harness.profile.backing {
+            self.harness.world.set_backing_faults(behind::faults(&self.harness.profile));
+            behind::hang_some(&self.harness.world, &self.harness.profile);
+        }
         for position in 0..self.clients.len() {
             self.put_to_work(position);
         }
@@ -187,6 +192,10 @@ impl Run {
         }
         self.harness.recorder.note_unrest(self.harness.profile.faults.any());
         nemesis.end(&self.harness);
+        if self.harness.profile.backing {
+            self.harness.world.release_backing();
+            self.harness.world.set_backing_faults(behind::no_faults());
+        }
         if let Some(client) = self.checking.take() {
             self.harness.world.crash(client.node, CrashKind::Kill);
         }
@@ -395,6 +404,12 @@ impl Run {
     }
 
     fn judge(&mut self, healed: Moment) {
+        if let Some(behind) = &self.harness.behind {
+            let taken_up = self.harness.taken_up();
+            let named = self.harness.recorder.clone().with_mut(|history| behind.name(history, &taken_up));
+            self.problems.extend(named);
+            self.problems.extend(behind.changed(&self.harness.world));
+        }
         let profile = &self.harness.profile;
         let expected = failures::Expected {
             healed,
@@ -403,6 +418,7 @@ impl Run {
             bounded: profile.bounds,
             failed_syncs: profile.faults.failed_syncs,
             rot: profile.faults.rot,
+            backing: profile.backing && behind::faults(profile).error > 0,
         };
         let recorder = self.harness.recorder.clone();
         recorder.with(|history| {

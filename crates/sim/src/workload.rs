@@ -13,15 +13,15 @@ use wire::FileId;
 
 /// A symbolic link to the directory `DIRECTORIES[0]`, made before anything else and never removed.
 pub const ALIAS: &str = "alias";
-const DIRECTORIES: [&str; 2] = ["d0", "d1"];
-const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
+pub(crate) const DIRECTORIES: [&str; 2] = ["d0", "d1"];
+pub(crate) const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
 /// A directory that may be in each of them.
 const NESTED: &str = "s";
-const CHILDREN: [&str; 3] = ["c0", "c1", "c2"];
+pub(crate) const CHILDREN: [&str; 3] = ["c0", "c1", "c2"];
 const LINKS: [&str; 2] = ["l0", "l1"];
 pub(crate) const LOGS: [&str; 2] = ["log0", "log1"];
 /// Names in a directory under which files are made that are most likely not there.
-const NEW_FILE_COUNT: u64 = 64;
+pub(crate) const NEW_FILE_COUNT: u64 = 64;
 /// Files that only copies change: what is copied on would have too many origins to check.
 const COPIES: [&str; 2] = ["copy0", "copy1"];
 const HANDLE_COUNT_MAX: usize = 4;

@@ -21,6 +21,8 @@ pub struct Expected {
     pub bounded: Bounds,
     /// Whether stored bytes may have gone bad.
     pub rot: bool,
+    /// Whether calls on a backing tree may have failed.
+    pub backing: bool,
 }
 
 /// Clients to whom things may happen.
@@ -59,6 +61,7 @@ fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) ->
         Status::TooManyOpen if has_few_opens(&expected.bounded) && opens(&operation.action) => None,
         Status::NoLocks if has_few_locks(&expected.bounded) && locks(&operation.action) => None,
         Status::TooManyConnections if expected.bounded.sessions != Bounds::default().sessions => None,
+        Status::Io if expected.backing && operation.start < expected.healed => None,
         Status::Io | Status::Corrupt | Status::Damaged if expected.rot && meets_bytes(&operation.action) => None,
         // Two of the largest values and their names are more than one inode may have.
         Status::NoSpace if matches!(operation.action, Action::SetExtended { size, .. } if size > 60_000) => None,
@@ -160,7 +163,15 @@ mod tests {
 
     fn expected() -> Expected {
         let bounded = Bounds::default();
-        Expected { healed: 10, duration_max: 100, full: false, failed_syncs: false, bounded, rot: false }
+        Expected {
+            healed: 10,
+            duration_max: 100,
+            full: false,
+            failed_syncs: false,
+            bounded,
+            rot: false,
+            backing: false,
+        }
     }
 
     fn run(steps: Vec<(Action, Outcome, Nanos)>, expected: Expected) -> usize {

@@ -1,0 +1,183 @@
+//! What is behind the cluster of a run with a backing tree: a site that has some of the workload's files and directories
+//! from the start. The history begins with operations that tell of them as of any others, so that every checker knows
+//! them: as if somebody had made all of it before the first client came.
+//!
+//! Servers say which ids they gave to what they took up (`Server::taken_up`); only then the history's first operations
+//! name them. Power is not lost in these runs: what was taken up and lost would be taken up anew, with another id, which
+//! no model of names knows of.
+
+use crate::history::{Action, History, Outcome, Path};
+use crate::pattern::{self, Tag};
+use crate::profile::Profile;
+use crate::random::Random;
+use reactor::sim::{BackingFaults, World};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::FileId;
+
+/// Where servers find it.
+pub const SITE: &str = "/site";
+/// Nobody's number.
+const CLIENT: u32 = u32::MAX;
+/// Tags from here on are of what is behind.
+const TAG_FIRST: Tag = 1 << 24;
+/// Of rights, as the site's outsider sets them.
+const FILE_MODE: u32 = 0o644;
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// A file that the site has.
+struct FileBehind {
+    path: Path,
+    tag: Tag,
+    size: u64,
+    /// Numbers of the operations that tell of it.
+    open: usize,
+    write: Option<usize>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Behind {
+    files: Vec<FileBehind>,
+}
+
+fn on_site(path: &Path) -> String {
+    path.parts.join("/")
+}
+
+/// The ids that somebody was told.
+fn told(outcome: &Outcome) -> Vec<FileId> {
+    match outcome {
+        Outcome::Entries(entries) => entries.iter().map(|entry| entry.id).collect(),
+        other => other.id().into_iter().collect(),
+    }
+}
+
+impl Behind {
+    /// Fills the site, and begins the history with that.
+    pub fn fill(world: &World, profile: &Profile, history: &mut History) -> Behind {
+        let mut random = Random::new(profile.seed ^ 0x6265_6869_6e64);
+        let mut behind = Behind::default();
+        let mut directories = vec![None];
+        for name in crate::workload::DIRECTORIES {
+            if random.percent(70) {
+                let path = Path::top(name);
+                world.outsider().make_directory(name);
+                let make = history.start(CLIENT, Action::MakeDirectory { path: path.clone(), mode: DIRECTORY_MODE }, 0);
+                history.finish(make, Outcome::Done, 0);
+                directories.push(Some(path));
+            }
+        }
+        for directory in directories {
+            let names: Vec<String> = match directory {
+                None => crate::workload::FILES.map(str::to_owned).to_vec(),
+                Some(_) => {
+                    let children = crate::workload::CHILDREN.map(str::to_owned);
+                    let others = (0..crate::workload::NEW_FILE_COUNT).step_by(5).map(|number| format!("n{number}"));
+                    children.into_iter().chain(others).collect()
+                }
+            };
+            for name in names.into_iter().filter(|_| random.percent(60)).collect::<Vec<_>>() {
+                let path = directory.as_ref().map_or_else(|| Path::top(&name), |directory| directory.join(&name));
+                behind.make_file(world, profile, &mut random, path, history);
+            }
+        }
+        behind
+    }
+
+    fn make_file(&mut self, world: &World, profile: &Profile, random: &mut Random, path: Path, history: &mut History) {
+        let chunk_size = profile.chunk_sizes[0];
+        let size = match random.below(6) {
+            0 => 0,
+            1 => random.between(1, 200),
+            2 => u64::from(chunk_size),
+            _ => random.between(1, 4 * u64::from(chunk_size)).min(300_000),
+        };
+        let tag = TAG_FIRST + self.files.len() as Tag;
+        let mut bytes = vec![0; size as usize];
+        pattern::fill(tag, 0, &mut bytes);
+        world.outsider().write(&on_site(&path), 0, &bytes);
+        let action = Action::Open {
+            path: path.clone(),
+            create: true,
+            exclusive: true,
+            truncate: false,
+            mode: FILE_MODE,
+            chunk_size,
+        };
+        let open = history.start(CLIENT, action, 0);
+        history.finish(open, Outcome::Done, 0);
+        let write = (size > 0).then(|| {
+            let action = Action::Write { file: FileId::default(), chunk_size, offset: 0, size, tag };
+            let write = history.start(CLIENT, action, 0);
+            history.finish(write, Outcome::Done, 0);
+            write
+        });
+        self.files.push(FileBehind { path, tag, size, open, write });
+    }
+
+    /// Has the history name the files by the ids that servers gave them. Errors: a file was taken up twice.
+    pub fn name(&self, history: &mut History, taken_up: &[(FileId, Vec<u8>)]) -> Vec<String> {
+        // A server that dies within a write to its store has taken up what nobody knows of, itself included.
+        let told: BTreeSet<FileId> = history.operations.iter().flat_map(|operation| told(&operation.outcome)).collect();
+        let mut ids: BTreeMap<&[u8], Vec<FileId>> = BTreeMap::new();
+        for (id, path) in taken_up.iter().filter(|(id, _)| told.contains(id)) {
+            let known = ids.entry(path.as_slice()).or_default();
+            if !known.contains(id) {
+                known.push(*id);
+            }
+        }
+        let mut problems = Vec::new();
+        for file in &self.files {
+            match ids.get(on_site(&file.path).as_bytes()).map(Vec::as_slice) {
+                None => {}
+                Some([id]) => {
+                    history.operations[file.open].outcome = Outcome::Opened(*id);
+                    if let Some(Action::Write { file: named, .. }) =
+                        file.write.map(|write| &mut history.operations[write].action)
+                    {
+                        *named = *id;
+                    }
+                }
+                Some(several) => problems.push(format!("{} was taken up several times: {several:?}", file.path)),
+            }
+        }
+        problems
+    }
+
+    /// What of the site is not as it was.
+    pub fn changed(&self, world: &World) -> Vec<String> {
+        let is_same = |file: &&FileBehind| {
+            let bytes = world.outsider().read(&on_site(&file.path));
+            bytes.is_some_and(|bytes| bytes.len() as u64 == file.size && pattern::matches(file.tag, 0, &bytes))
+        };
+        let changed = self.files.iter().filter(|file| file.size > 0 && !is_same(file));
+        changed.map(|file| format!("{} was changed behind", file.path)).collect()
+    }
+}
+
+/// What the site does wrong while clients work.
+pub fn faults(profile: &Profile) -> BackingFaults {
+    let mut random = Random::new(profile.seed ^ 0x7369_7465);
+    let is_faulty = profile.faults.any();
+    BackingFaults {
+        error: if is_faulty && random.percent(40) { *random.choose(&[30, 100, 400]) } else { 0 },
+        delay_ns: if random.percent(20) { 5_000_000 } else { 0 },
+        ..BackingFaults::default()
+    }
+}
+
+/// In some runs calls on one of the files hang for as long as clients work.
+pub fn hang_some(world: &World, profile: &Profile) {
+    let mut random = Random::new(profile.seed ^ 0x6861_6e67);
+    if profile.faults.any() && random.percent(25) {
+        let directory = *random.choose(&["", "d0/", "d1/"]);
+        let name = if directory.is_empty() { "f0" } else { "c0" };
+        let operation = *random.choose(&[None, Some("read"), Some("look"), Some("open")]);
+        world.hang_backing(&format!("{directory}{name}"), operation);
+    }
+}
+
+/// What it does wrong when nothing may any more.
+pub fn no_faults() -> BackingFaults {
+    BackingFaults { error: 0, ..BackingFaults::default() }
+}

@@ -1,0 +1,54 @@
+//! Runs over a backing tree: rules about it that are broken on purpose are noticed, and nothing is said where none is.
+
+use server::BackingFault;
+use sim::profile::{Faults, Flavour, Overrides, Profile, Sabotage};
+use sim::run::run_profile;
+
+fn problems_of(seed: u64, fault: Option<BackingFault>, flavour: Flavour) -> Vec<String> {
+    let overrides = Overrides { no_faults: fault.is_some(), backing: true, ..Overrides::default() };
+    let mut profile = Profile::new(seed, &overrides);
+    profile.flavour = flavour;
+    if let Some(fault) = fault {
+        profile.sabotage = Sabotage::Backing(fault);
+        profile.faults = Faults::default();
+    }
+    run_profile(&profile, false).problems
+}
+
+/// How many of some seeds say one of these words when a rule is broken.
+fn noticed(fault: BackingFault, flavour: Flavour, words: &[&str]) -> usize {
+    let says = |problem: &String| words.iter().any(|words| problem.contains(words));
+    (0..8).filter(|seed| problems_of(*seed, Some(fault), flavour).iter().any(says)).count()
+}
+
+/// Goal: with all faults there are, and no rule broken, all is well.
+#[test]
+fn without_sabotage_all_is_well() {
+    for seed in 1000u64..1012 {
+        let flavour = if seed.is_multiple_of(2) { Flavour::Names } else { Flavour::Mixed };
+        assert_eq!(problems_of(seed, None, flavour), Vec::<String>::new(), "seed {seed}");
+    }
+}
+
+/// Goal: zeros in place of what is behind are noticed.
+#[test]
+fn absent_as_zeros() {
+    let words = ["no order of the writes explains", "torn or mixed"];
+    let count = noticed(BackingFault::AbsentAsZeros, Flavour::Contents, &words);
+    assert!(count >= 4, "noticed in {count} of 8 runs");
+}
+
+/// Goal: names that are behind and count as missing, because nobody has looked, are noticed.
+#[test]
+fn unlisted_as_empty() {
+    let count = noticed(BackingFault::UnlistedAsListed, Flavour::Names, &["no order explains", "the listing misses"]);
+    assert!(count >= 4, "noticed in {count} of 8 runs");
+}
+
+/// Goal: names that were removed or moved, and come back from behind, are noticed.
+#[test]
+fn forgotten_whiteouts() {
+    let words = ["no order explains", "there is still", "several times", "does not end", "nobody made"];
+    let count = noticed(BackingFault::ForgetsDifferences, Flavour::Names, &words);
+    assert!(count >= 4, "noticed in {count} of 8 runs");
+}
