@@ -7,15 +7,25 @@ use crate::launch::stop_servers;
 use crate::run_directory::{RunDirectory, of_cluster_path, remove_stores};
 use crate::session::{default_run_directory, open_reactor};
 use crate::settings::Settings;
-use client::Cluster;
+use crate::text::plural;
+use crate::together::join_all;
+use client::{Cluster, Credentials, FileSystem, Options};
 use reactor::{Nanos, Reactor};
+use serde_json::Value;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 const NANOS_PER_MS: Nanos = 1_000_000;
 
 /// `tabane down`.
 pub fn run(arguments: &Arguments) -> Outcome {
     let directory = RunDirectory::open(&run_directory(arguments)?)?;
+    if arguments.flag("keep") && arguments.flag("discard") {
+        return Err(Failure::usage("--keep and --discard exclude each other".to_owned()));
+    }
+    if !arguments.flag("keep") && !arguments.flag("discard") {
+        check_changes(&directory)?;
+    }
     if let Some(record) = HostsRecord::of(&directory.path) {
         let (reactor, known) = (open_reactor()?, directory.cluster()?);
         return crate::hosts::take_down(crate::hosts::Ending::wanted(arguments), &reactor, directory, &record, known);
@@ -28,6 +38,52 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let reactor = open_reactor()?;
     let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
     take_down(&reactor, directory, &cluster, &settings, stop_timeout, arguments.flag("keep"))
+}
+
+/// Refuses to end a cluster over whose backing directory something was changed, which would be lost.
+fn check_changes(directory: &RunDirectory) -> Outcome {
+    let Some((cluster, settings)) = directory.cluster()? else { return Ok(()) };
+    let Some(backing) = &settings.backing else { return Ok(()) };
+    let reactor = open_reactor()?;
+    let options = Options { user: Credentials::new(reactor::process::user(), 0), ..Options::default() };
+    let files = FileSystem::new(&reactor, Rc::new(cluster.clone()), options);
+    let reports =
+        reactor.block_on(join_all((0..cluster.server_count()).map(|index| files.server_statistics(index, 0))));
+    let (mut words, mut silent) = (Vec::new(), Vec::new());
+    let mut counts = [0; 3];
+    for (index, report) in reports.into_iter().enumerate() {
+        let report = report.map_err(|error| error.to_string());
+        let parsed = report.and_then(|text| serde_json::from_str::<Value>(&text).map_err(|error| error.to_string()));
+        match parsed {
+            Err(reason) => silent.push(format!("server {index} does not tell: {reason}")),
+            Ok(report) => {
+                let told = &report["backing"];
+                let names = ["chunks_dirty", "names_differing", "made_here"];
+                counts.iter_mut().zip(names).for_each(|(sum, name)| *sum += told[name].as_u64().unwrap_or(0));
+                for change in told["changed"].as_array().into_iter().flatten() {
+                    let text = |key: &str| change[key].as_str().unwrap_or_default();
+                    words.push(format!("{}: {}", text("what"), text("path")));
+                }
+            }
+        }
+    }
+    if words.is_empty() && silent.is_empty() && counts == [0; 3] {
+        return Ok(());
+    }
+    // Each server tells of its own chunks of a file.
+    words.sort();
+    words.dedup();
+    words.extend(silent);
+    let [dirty, differing, made] = counts;
+    Err(Failure::failed(format!(
+        "what was changed over {} is here alone, and nothing was stopped ({}, {} and {}):\n  {}\ncopy out what is wanted, then \
+         say 'tabane down --discard' to lose it, or 'tabane down --keep' to stop the servers and keep all of it",
+        backing.display(),
+        plural(dirty, "chunk") + " of its files written to",
+        plural(differing, "name") + " removed or moved",
+        plural(made, "file") + " and directories made",
+        words.join("\n  ")
+    )))
 }
 
 /// The run directory that the command line, the environment or the default names.

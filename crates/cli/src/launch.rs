@@ -163,6 +163,9 @@ impl Start<'_> {
         command.arg("--short-circuit").arg(settings.short_circuit());
         command.arg("--pin").arg(settings.pin.to_string());
         command.arg("--huge-pages").arg(settings.huge_pages());
+        if let Some(backing) = &settings.backing {
+            command.arg("--backing").arg(backing);
+        }
     }
 
     /// What each of them came to.

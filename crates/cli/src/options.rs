@@ -175,6 +175,7 @@ pub static TABLE: &[OptionRow] = &[
         "PATH",
         "read orders here instead of from standard input",
     ),
+    flag("discard", "", "lose what was changed over a backing directory, where nothing carries it back"),
     flag("lost", "", "list what can't be had without the servers that are down"),
     flag("forget", "", "give up hosts that can't be reached, and remove the run directory all the same"),
     setting(
@@ -191,6 +192,13 @@ pub static TABLE: &[OptionRow] = &[
         "memory[:DIR][,size=SIZE]",
         "kind of store, its directory (as --dir) and bytes of data for each server; without a size, three \
          quarters of what is free there are shared out",
+    ),
+    setting(
+        "backing",
+        Value::Path,
+        "",
+        "DIR",
+        "directory of the site's file system that the cluster shows and caches; the same on all hosts, and nothing in it is changed",
     ),
     setting(
         "chunk-size",
@@ -450,6 +458,14 @@ pub static TABLE: &[OptionRow] = &[
     flag("exchange", "", "both paths exist and change places"),
     flag("repair", "", "repair what is wrong"),
     flag("mend", "", "put flipped bits right"),
+    choice_of_command(
+        "from-list",
+        "from-list",
+        "",
+        Value::Path,
+        "FILE",
+        "also what this file names, one path a line; - is standard input",
+    ),
     flag("dry-run", "n", "only say what would be done"),
     flag("data", "", "also read all data and compare checksums"),
     flag("progress", "", "say how far it is, also where the output is no terminal"),

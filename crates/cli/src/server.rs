@@ -65,7 +65,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         timeout: arguments.number("timeout-ms") * NANOS_PER_MS,
         session_grace: arguments.number("session-grace-ms") * NANOS_PER_MS,
         metrics_port: (metrics_port != 0).then_some(metrics_port),
-        backing: None,
+        backing: arguments.path("backing"),
     })
 }
 

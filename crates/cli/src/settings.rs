@@ -49,6 +49,8 @@ pub struct Settings {
     pub metrics_port: u64,
     pub timeout_ms: u64,
     pub session_grace_ms: u64,
+    /// The backing directory, as it is named by all hosts.
+    pub backing: Option<PathBuf>,
 }
 
 /// The value of --store.
@@ -110,7 +112,44 @@ pub fn absolute(path: &Path) -> Outcome<PathBuf> {
     std::path::absolute(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
 }
 
+/// The value of --backing, as a path that holds from everywhere. Whether there is such a directory is another question,
+/// for each host. Errors: it has no such path, or one that can't be noted down.
+fn wanted_backing(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
+    let Some(path) = arguments.path("backing") else { return Ok(None) };
+    let path = absolute(&path)?;
+    // What is there already is named by its own path, so that it can be compared.
+    let path = path.canonicalize().unwrap_or(path);
+    match path.to_str().is_some_and(|text| !text.contains('\n')) {
+        true => Ok(Some(path)),
+        false => {
+            Err(Failure::failed(format!("--backing {path:?}: the path of a backing directory has to be plain text")))
+        }
+    }
+}
+
 impl Settings {
+    /// Refuses a backing directory that this host does not have, or that holds the cluster's own files or lies among
+    /// them: `others` are directories of such files, each with what it is.
+    pub fn check_backing(&self, others: &[(&str, &Path)]) -> Outcome {
+        let Some(backing) = &self.backing else { return Ok(()) };
+        let refused = |why: String| {
+            let path = backing.display();
+            Err(Failure::failed(format!("--backing {path}: {why}; name a directory of the site's file system")))
+        };
+        match std::fs::metadata(backing) {
+            Err(error) => return refused(crate::failure::io_words(&error)),
+            Ok(facts) if !facts.is_dir() => return refused("it is no directory".to_owned()),
+            Ok(_) => {}
+        }
+        for (what, path) in others {
+            let path = existing_path(path);
+            if let Some(words) = server::backing_conflict(backing, &path) {
+                return refused(format!("it {words} {what}, {}", path.display()));
+            }
+        }
+        Ok(())
+    }
+
     /// The settings of a new cluster with this id and number of servers. Nothing is created. Errors: `Usage`; `Failed`
     /// when there is too little space.
     pub fn for_new_cluster(arguments: &Arguments, id: u128, servers: u32) -> Outcome<Settings> {
@@ -144,6 +183,7 @@ impl Settings {
             metrics_port: arguments.number("metrics-port"),
             timeout_ms: arguments.number("timeout-ms"),
             session_grace_ms: arguments.number("session-grace-ms"),
+            backing: wanted_backing(arguments)?,
         })
     }
 
@@ -191,6 +231,11 @@ impl Settings {
         if arguments.is_on_command_line("huge-pages") {
             compare("huge-pages", self.huge_pages().to_owned(), arguments.text("huge-pages"));
         }
+        if arguments.is_on_command_line("backing") {
+            let words =
+                |path: &Option<PathBuf>| path.as_ref().map_or("none".to_owned(), |path| path.display().to_string());
+            compare("backing", words(&self.backing), Some(words(&wanted_backing(arguments)?)));
+        }
         if arguments.is_on_command_line("checksums") && !self.checksums {
             compare("checksums", "off".to_owned(), Some("on".to_owned()));
         }
@@ -237,6 +282,9 @@ impl Settings {
         for (key, number) in numbers {
             let _ = writeln!(text, "{key} = {number}");
         }
+        if let Some(backing) = &self.backing {
+            let _ = writeln!(text, "backing = {}", backing.display());
+        }
         text
     }
 
@@ -272,8 +320,19 @@ impl Settings {
             metrics_port: checked("metrics-port")?,
             timeout_ms: checked("timeout-ms")?,
             session_grace_ms: checked("session-grace-ms")?,
+            backing: field("backing").ok().map(PathBuf::from),
         })
     }
+}
+
+/// A path with all links on its way followed, as far as it exists.
+fn existing_path(path: &Path) -> PathBuf {
+    for above in path.ancestors() {
+        if let (Ok(real), Ok(rest)) = (above.canonicalize(), path.strip_prefix(above)) {
+            return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+        }
+    }
+    path.to_owned()
 }
 
 /// Three quarters of the free space, shared out. Errors: too little of it.
@@ -318,6 +377,7 @@ pub fn for_tests() -> Settings {
         metrics_port: 0,
         timeout_ms: 5,
         session_grace_ms: 6,
+        backing: None,
     }
 }
 
@@ -330,6 +390,8 @@ mod tests {
     fn text_round_trip() {
         let settings = for_tests();
         assert_eq!(Settings::parse(&settings.to_text()), Ok(settings.clone()));
+        let over = Settings { backing: Some(PathBuf::from("/scratch/a = b")), ..settings.clone() };
+        assert_eq!(Settings::parse(&over.to_text()), Ok(over));
         let text = settings.to_text();
         for skipped in 0..text.lines().count() {
             let cut: Vec<&str> =

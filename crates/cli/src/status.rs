@@ -314,5 +314,42 @@ fn table(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[ServerStat
         let _ = writeln!(text, "{}", cells.join("  ").trim_end());
     }
     text.push_str(&pages_lines(statuses));
+    text.push_str(&backing_lines(statuses));
+    text
+}
+
+/// Age from which a call counts as one that hangs.
+const CALL_HANGS_NS: u64 = 2_000_000_000;
+
+/// The backing directory, what came from it and what was changed over it; and the calls on it that take long, of each
+/// server.
+fn backing_lines(statuses: &[ServerStatus]) -> String {
+    let reports =
+        || statuses.iter().filter_map(|status| Some((status.index, &status.report.as_ref().ok()?["backing"])));
+    let Some(path) = reports().find_map(|(_, report)| report["path"].as_str()) else { return String::new() };
+    let sum = |name: &str| reports().filter_map(|(_, report)| report[name].as_u64()).sum::<u64>();
+    let mut text = format!(
+        "backing directory {path}: {} calls, {} known, {} fetched; {} chunks changed, {} names differ, {} made here\n",
+        count_words(sum("calls")),
+        count_words(sum("known")),
+        size_short(sum("fetched_bytes")),
+        sum("chunks_dirty"),
+        sum("names_differing"),
+        sum("made_here"),
+    );
+    for (index, report) in reports() {
+        for call in report["longest_calls"].as_array().into_iter().flatten() {
+            let age = call["age_ns"].as_u64().unwrap_or(0);
+            let (operation, of) = (call["operation"].as_str(), call["path"].as_str());
+            if let (Some(operation), Some(of), true) = (operation, of, age >= CALL_HANGS_NS) {
+                let of = if of.is_empty() { "." } else { of };
+                let _ = writeln!(
+                    text,
+                    "backing directory, server {index}: {operation} of {of} takes {} so far",
+                    duration_words(age)
+                );
+            }
+        }
+    }
     text
 }

@@ -226,6 +226,8 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
     reactor.fill_random(&mut key);
     let id = u128::from_ne_bytes(id);
     let settings = Settings::for_new_cluster(arguments, id, count)?;
+    settings
+        .check_backing(&[("the directory of the stores", &settings.stores), ("the run directory", &directory.path)])?;
     crate::warm::check(arguments, settings.store_size)?;
     let ports = choose_ports(reactor, HERE, arguments.number("port") as u16, count)?;
     if settings.metrics_port != 0 {

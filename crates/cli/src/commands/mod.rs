@@ -14,6 +14,7 @@ mod remove;
 mod rights;
 mod settings;
 mod space;
+mod stage;
 mod stat;
 mod stream;
 mod synchronise;

@@ -131,7 +131,7 @@ impl Ground {
 impl Drop for Ground {
     fn drop(&mut self) {
         if self.run_directory().exists() {
-            self.try_run(&["down", "--stop-timeout-ms", "2000"]);
+            self.try_run(&["down", "--discard", "--stop-timeout-ms", "2000"]);
         }
         let removed = std::fs::remove_dir_all(&self.path);
         assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");

@@ -3,5 +3,6 @@
 pub(crate) mod ranges;
 pub(crate) mod read_write;
 pub(crate) mod space;
+pub(crate) mod stage;
 pub(crate) mod stripe;
 pub(crate) mod synchronise;

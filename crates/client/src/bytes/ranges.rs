@@ -119,7 +119,7 @@ impl Servers {
     }
 
     /// Servers that may have chunks in a range.
-    fn servers_of(&self, file: &File, offset: u64, size: u64) -> Vec<u32> {
+    pub(crate) fn servers_of(&self, file: &File, offset: u64, size: u64) -> Vec<u32> {
         let mut found = vec![false; self.server_count() as usize];
         let (mut left, mut looked) = (found.len(), 0);
         for piece in file.layout.pieces(offset, size) {

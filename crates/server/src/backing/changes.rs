@@ -29,7 +29,11 @@ impl Core {
         let tables = self.tables.borrow();
         let of_directory = |directory: FileId| match directory {
             FileId::ROOT => Vec::new(),
-            directory => tables.backing.place(directory).map_or_else(|| b"...".to_vec(), |place| place.path.clone()),
+            directory => match tables.backing.place(directory) {
+                Some(place) => place.path.clone(),
+                // Known since somebody looked for a name there in this life of the server.
+                None => self.known_path(directory).map_or_else(|| b"...".to_vec(), |path| path.to_vec()),
+            },
         };
         let mut told: Vec<(&'static str, Vec<u8>)> = Vec::new();
         let is_dirty = |(_, standing): (u64, Standing)| standing == Standing::Dirty;

@@ -74,6 +74,11 @@ impl Core {
         Ok(self.backing().remember_path(directory, &place.path))
     }
 
+    /// The path of a directory of another server, if it is remembered.
+    pub(super) fn known_path(&self, directory: FileId) -> Option<Rc<[u8]>> {
+        self.backing.as_ref()?.paths.borrow().get(&directory.0).cloned()
+    }
+
     async fn ask_for_place(&self, home: u32, id: FileId, deadline: Nanos) -> Result<BackingPlace, Failure> {
         self.peers.call(home, Operation::AskPlace, &AskPlaceRequest { id }, Some(deadline)).await
     }

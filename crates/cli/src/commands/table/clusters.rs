@@ -5,7 +5,7 @@ use crate::commands::{check, logs};
 use crate::{down, hosts, mount, run, salvage, server, status, top, up};
 
 /// What a new cluster is to be like, which `up`, `run` and `config` know alike.
-pub const NEW_CLUSTER: [&str; 25] = [
+pub const NEW_CLUSTER: [&str; 26] = [
     "servers",
     "hosts",
     "per-host",
@@ -16,6 +16,7 @@ pub const NEW_CLUSTER: [&str; 25] = [
     "run-directory",
     "dir",
     "store",
+    "backing",
     "chunk-size",
     "placement",
     "transport",
@@ -35,8 +36,8 @@ pub const NEW_CLUSTER: [&str; 25] = [
 /// What a mount beside it is to be like.
 const MOUNT: [&str; 8] = ["mount", "threads", "io-uring", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 34] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
-static RUN_OPTIONS: [&str; 35] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms"], &MOUNT]);
+static UP_OPTIONS: [&str; 35] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
+static RUN_OPTIONS: [&str; 36] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
@@ -55,6 +56,8 @@ pub static ROWS: &[Command] = &[
             "--warm has the memory of the stores touched before 'up' returns, which shows how far it is; without it the first \
              use of each page takes that time, many times longer where a virtual machine has not used the memory before. \
              Ctrl-C ends it and leaves the cluster up.",
+            "--backing has the cluster show a directory of the site's file system, and cache it: files are fetched when \
+             they are read, and what is changed here stays here (docs/cache.md).",
             "With --hosts the servers start on other hosts, all at once, through the launcher; either all of it is up \
              then, or nothing is left and the message says what went wrong where (docs/hosts.md). --mount mounts on each of \
              them and on this machine; the directory has to be there on all.",
@@ -74,11 +77,13 @@ pub static ROWS: &[Command] = &[
         details: &[
             "Asks all servers to stop, waits for them, and removes the stores and the run directory. A server that does \
              not stop in time gets SIGTERM, then SIGKILL.",
+            "Nothing is carried back to a backing directory yet: where files were made, changed, moved or removed here, 'down' \
+             says what, and stops nothing unless --keep or --discard says what is to become of that.",
             "Of several hosts those that can't be reached are listed with the reason, exit status 3; then the run directory \
              stays, so that 'down' again finishes when they are back, unless --forget gives them up.",
         ],
         example: "tabane down\ntabane down --keep && tabane up",
-        options: &["keep", "forget", "run-directory", "cluster", "stop-timeout-ms", "launch-timeout-ms"],
+        options: &["keep", "discard", "forget", "run-directory", "cluster", "stop-timeout-ms", "launch-timeout-ms"],
         single_dash: false,
         takes_command_line: false,
         run: down::run,
@@ -316,6 +321,7 @@ pub static ROWS: &[Command] = &[
             "metrics-port",
             "timeout-ms",
             "session-grace-ms",
+            "backing",
             "log",
         ],
         single_dash: false,

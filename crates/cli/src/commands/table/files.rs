@@ -2,7 +2,8 @@
 
 use super::{Command, FILES, MANY, TWO_SIDES};
 use crate::commands::{
-    checksum, directories, extended, find, flock, list, ranges, remove, rights, space, stat, stream, synchronise, usage,
+    checksum, directories, extended, find, flock, list, ranges, remove, rights, space, stage, stat, stream,
+    synchronise, usage,
 };
 use crate::copy;
 
@@ -461,5 +462,24 @@ pub static ROWS: &[Command] = &[
         single_dash: false,
         takes_command_line: false,
         run: checksum::run,
+    },
+    Command {
+        name: "stage",
+        group: FILES,
+        summary: "fetch files from the backing directory before anybody reads them",
+        operands: "[PATH...]",
+        operand_count: (0, MANY),
+        details: &[
+            "All files below the paths, and those that --from-list FILE (or -) names, one a line; each server fetches its own \
+             parts, many files at a time, and what is here already costs a question. Symbolic links below a path are not \
+             followed.",
+            "Exit status 3 where some could not be fetched; they are listed, and the same command again tries them alone, for \
+             the others are here.",
+        ],
+        example: "tabane stage :/dataset\nfind-inputs | tabane stage --from-list -",
+        options: &["from-list", "dry-run", "progress", "cluster", "timeout-ms", "contact", "jobs"],
+        single_dash: false,
+        takes_command_line: false,
+        run: stage::run,
     },
 ];
