@@ -37,6 +37,9 @@ test: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace
+	$(CARGO) fmt --manifest-path crates/overlap/Cargo.toml --check
+	$(CARGO) clippy --manifest-path crates/overlap/Cargo.toml --all-targets -- -D warnings
+	$(CARGO) test --manifest-path crates/overlap/Cargo.toml
 	$(CARGO) build --release --workspace
 	$(RELEASE)/sim --list crates/sim/seeds.txt --jobs $(JOBS)
 	$(RELEASE)/sim --seeds $(SEEDS) --jobs $(JOBS)
