@@ -1,5 +1,5 @@
-//! States by hand, without futures: one loop over a ring with registered file and memory, and a socket that is asked for
-//! bytes while there is room. Nothing a runtime does lies between it and the kernel, so it is the yardstick.
+//! States by hand, without futures: one loop over a ring with registered file and memory, and a socket that is asked
+//! for bytes while there is room. Nothing a runtime does lies between it and the kernel, so it is the yardstick.
 
 use crate::door;
 use crate::job::{Job, Mode, STEP_SIZE, Source, Tally};

@@ -1,4 +1,5 @@
-//! All runs of a comparison: each setting of each scheduler in turns, lines for programs, a table for people, a picture.
+//! All runs of a comparison: each setting of each scheduler in turns, lines for programs, a table for people, and a
+//! picture.
 
 use crate::bed::Bed;
 use crate::client::{Stream, send};

@@ -1,7 +1,7 @@
 //! What a run does, and what it notes.
 //!
-//! A packet is the offset of its payload on the device, eight bytes little-endian, and the payload. All of a run have one
-//! size, and offsets are multiples of it.
+//! A packet is the offset of its payload on the device, eight bytes little-endian, and the payload. All of a run have
+//! one size, and offsets are multiples of it.
 
 use crate::call_times::CallTimes;
 use reactor::call_clock::CallClock;

@@ -1,7 +1,7 @@
 //! What the published measurement did: a runtime that runs its queue until it is empty before it looks at the ring, a
 //! task for each packet, and no bound for packets that were received and not yet written. Where the network is never
-//! quiet the queue is never empty, so writes are handed over when the ring is full alone, nobody hears of their ends, and
-//! memory grows.
+//! quiet the queue is never empty, so writes are handed over when the ring is full alone, nobody hears of their ends,
+//! and memory grows.
 
 use crate::door;
 use crate::job::{Job, Mode, Source, Tally};

@@ -23,8 +23,8 @@ pub struct Comparison {
     /// Tells the schedulers that were built, and ends.
     #[arg(long)]
     pub list: bool,
-    /// The file or block device to write to. A file that is missing is made, filled and taken away again; the default is
-    /// one in the directory for temporary files.
+    /// The file or block device to write to. A file that is missing is made, filled and taken away again; the default
+    /// is one in the directory for temporary files.
     #[arg(long)]
     pub path: Option<PathBuf>,
     /// Gives up the contents of a path that exists.

@@ -11,6 +11,9 @@ use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+/// Where the payload is in a buffer.
+const PAYLOAD_START: usize = 4096;
+
 struct OurSeat {
     reactor: Reactor,
     stream: Option<Stream>,
@@ -43,16 +46,11 @@ impl Seat for OurSeat {
     type Write = OurWrite;
 
     async fn receive(&self, mut buffer: Buffer) -> Result<Option<(u64, Buffer)>, String> {
-        let mut header = [0; HEADER_SIZE];
+        // The header lies right before the payload, which lies at the start of a page: one call receives both.
+        let packet = &mut buffer[PAYLOAD_START - HEADER_SIZE..PAYLOAD_START + self.size];
         let mut done = 0;
-        while done < HEADER_SIZE + self.size {
-            let in_header = done.min(HEADER_SIZE);
-            let (rest, payload) = (&mut header[in_header..], &mut buffer[done - in_header..self.size]);
-            let result = match rest.is_empty() {
-                true => self.stream().try_recv(&mut [IoSliceMut::new(payload)]),
-                false => self.stream().try_recv(&mut [IoSliceMut::new(rest), IoSliceMut::new(payload)]),
-            };
-            match result {
+        while done < packet.len() {
+            match self.stream().try_recv(&mut [IoSliceMut::new(&mut packet[done..])]) {
                 Ok(0) if done == 0 => return Ok(None),
                 Ok(0) => return Err("the client ended within a packet".to_owned()),
                 Ok(count) => done += count,
@@ -60,11 +58,14 @@ impl Seat for OurSeat {
                 Err(error) => return Err(format!("network: {error}")),
             }
         }
+        let mut header = [0; HEADER_SIZE];
+        header.copy_from_slice(&packet[..HEADER_SIZE]);
         Ok(Some((u64::from_le_bytes(header), buffer)))
     }
 
     fn begin_write(&self, offset: u64, buffer: Buffer) -> OurWrite {
-        OurWrite(self.device.as_ref().expect("writes have a device").write(offset, buffer, self.size))
+        let device = self.device.as_ref().expect("writes have a device");
+        OurWrite(device.write_part(offset, buffer, PAYLOAD_START, self.size))
     }
 
     async fn pause(&self) {
@@ -83,7 +84,8 @@ pub fn run(job: &Job, tally: &mut Tally, driver: DriverKind) -> Result<(), Strin
             Some(door::again_while_busy(open).map_err(|error| error.to_string())?)
         }
     };
-    let pool = reactor.buffer_pool(job.size, job.buffer_count() as u32).map_err(|error| error.to_string())?;
+    let pool = reactor.buffer_pool(PAYLOAD_START + job.size, job.buffer_count() as u32);
+    let pool = pool.map_err(|error| error.to_string())?;
     tally.buffers = pool.memory();
     let free: Vec<Buffer> = std::iter::from_fn(|| pool.take()).collect();
     let inner = reactor.clone();

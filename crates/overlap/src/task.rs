@@ -1,7 +1,7 @@
 //! The server task of those schedulers that run futures: one loop for all of them.
 //!
-//! It has a number of buffers and no more: who finds none waits for the oldest write, and meanwhile the client waits for
-//! the server. Ends of writes are looked at whenever the task runs.
+//! It has a number of buffers and no more: who finds none waits for the oldest write, and meanwhile the client waits
+//! for the server. Ends of writes are looked at whenever the task runs.
 
 use crate::job::{Job, Mode, STEP_SIZE, Source, Tally};
 use std::collections::VecDeque;

@@ -1,6 +1,7 @@
 //! Goal: each scheduler writes what was sent to where its packets say, whatever the device and the size; and what can't
 //! work is told in words.
-//! Method: the program itself, with short runs on a small file, whose contents it reads back; and as root a loop device.
+//! Method: the program itself, with short runs on a small file, whose contents it reads back; and as root a loop
+//! device.
 
 #![allow(clippy::unwrap_used)] // a test
 

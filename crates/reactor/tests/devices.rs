@@ -153,6 +153,41 @@ fn bytes_come_back() {
     });
 }
 
+/// Goal: what is written from within a buffer is what lies there, and the rest of the device stays as it was. Method: a
+/// header before each payload, as a message brings it; then a part that would reach beyond its buffer.
+#[test]
+fn parts_of_buffers_are_written() {
+    everywhere("parts", |reactor, open| {
+        let device = open(8);
+        let pool = reactor.buffer_pool(4096 + BLOCK, 4).unwrap();
+        reactor.block_on(async {
+            write(&device, &pool, 0, BLOCK, 1).await;
+            write(&device, &pool, 3 * BLOCK as u64, BLOCK, 1).await;
+            let mut writes = Vec::new();
+            for number in 1..3 {
+                let (mut buffer, offset) = (pool.get().await, number * BLOCK as u64);
+                buffer[..4096].fill(0xEE);
+                fill(&mut buffer[4096..], offset, 2);
+                writes.push(device.write_part(offset, buffer, 4096, BLOCK));
+            }
+            for write in writes {
+                assert_eq!(write.await.0.unwrap(), BLOCK);
+            }
+            for (number, round) in [(0, 1), (1, 2), (2, 2), (3, 1)] {
+                let (count, buffer) = read(&device, &pool, number * BLOCK as u64, BLOCK).await;
+                assert_eq!(count, BLOCK);
+                assert_filled(&buffer[..BLOCK], number * BLOCK as u64, round);
+            }
+        });
+        for (start, size) in [(8192, BLOCK), (usize::MAX - 4095, 4096)] {
+            let buffer = pool.take().unwrap();
+            let attempt = || drop(device.write_part(0, buffer, start, size));
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(attempt)).unwrap_err();
+        }
+        assert_eq!(pool.free_count(), 4);
+    });
+}
+
 /// Goal: more operations than the ring has entries, and than a driver handles at a time, all end. Method: 1,024 reads of
 /// 4 KiB at once, twice.
 #[test]

@@ -194,6 +194,29 @@ fn runs_are_replayed() {
     assert_ne!(crash_run(1, faults).1, crash_run(2, faults).1);
 }
 
+/// Goal: a write from within a buffer goes on where a short one stopped, with the bytes that lie there. Method: every
+/// write is short; the bytes before the part are others.
+#[test]
+fn parts_of_buffers_go_on_after_shorts() {
+    let (world, node) = world(11);
+    world.set_device_faults(node, DeviceFaults { short: 1, ..DeviceFaults::default() });
+    let reactor = world.reactor(node);
+    let device = open(&reactor, true);
+    let pool = reactor.buffer_pool(2 * BLOCK, 1).unwrap();
+    let write = async move {
+        let mut buffer = pool.get().await;
+        buffer[..4096].fill(0xEE);
+        buffer[4096..].iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 512) as u8);
+        let (result, buffer) = device.write_part(BLOCK as u64, buffer, 4096, BLOCK).await;
+        assert_eq!(result.unwrap(), BLOCK);
+        assert!(device.statistics().shorts > 0);
+        let (result, buffer) = device.read(BLOCK as u64, buffer, BLOCK).await;
+        assert_eq!(result.unwrap(), BLOCK);
+        assert!(buffer[..BLOCK].iter().enumerate().all(|(at, byte)| *byte == (at / 512) as u8));
+    };
+    assert!(world.run(node, write, 10 * SECOND).is_some());
+}
+
 /// Goal: operations end in any order, shorts are made up for, and errors name path and offset; beyond a device that was
 /// cut short there is EIO, and a rotten byte is read as it is.
 #[test]

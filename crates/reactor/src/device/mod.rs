@@ -205,12 +205,18 @@ impl Device {
     /// Reads `size` bytes into the start of a buffer. What comes is how many there were: fewer than asked for only
     /// where the file ends.
     pub fn read(&self, offset: u64, buffer: Buffer, size: usize) -> DeviceTransfer {
-        self.begin_transfer(OperationKind::Read, offset, buffer, size)
+        self.begin_transfer(OperationKind::Read, offset, buffer, 0, size)
     }
 
     /// Writes the first `size` bytes of a buffer: all of them, or there is an error.
     pub fn write(&self, offset: u64, buffer: Buffer, size: usize) -> DeviceTransfer {
-        self.begin_transfer(OperationKind::Write, offset, buffer, size)
+        self.begin_transfer(OperationKind::Write, offset, buffer, 0, size)
+    }
+
+    /// Writes `size` bytes that begin within a buffer, after a header that came with them for instance. The start is
+    /// aligned as offsets are.
+    pub fn write_part(&self, offset: u64, buffer: Buffer, start: usize, size: usize) -> DeviceTransfer {
+        self.begin_transfer(OperationKind::Write, offset, buffer, start, size)
     }
 
     /// Makes durable what was written before, by operations that have ended.
@@ -234,27 +240,37 @@ impl Device {
         self.move_blocking(OperationKind::Write, offset, buffer, size)
     }
 
-    fn check_range(&self, offset: u64, buffer: &Buffer, size: usize) {
-        assert!(size > 0 && size <= buffer.len(), "{size} bytes lie within a buffer of {}", buffer.len());
+    fn check_range(&self, offset: u64, buffer: &Buffer, start: usize, size: usize) {
+        let is_within = size > 0 && start <= buffer.len() && size <= buffer.len() - start;
+        assert!(is_within, "{size} bytes from {start} on lie within a buffer of {}", buffer.len());
         let alignment = self.queue.abilities.alignment();
         assert!(
-            offset.is_multiple_of(alignment) && (size as u64).is_multiple_of(alignment),
-            "{}: {size} bytes at {offset} are aligned to {alignment}",
+            [offset, size as u64, start as u64].iter().all(|number| number.is_multiple_of(alignment)),
+            "{}: {size} bytes at {offset}, from {start} on, are aligned to {alignment}",
             self.queue.path.display()
         );
     }
 
-    fn begin_transfer(&self, kind: OperationKind, offset: u64, buffer: Buffer, size: usize) -> DeviceTransfer {
-        self.check_range(offset, &buffer, size);
-        DeviceTransfer(self.begin(kind, offset, size as u64, Some(buffer)))
+    fn begin_transfer(
+        &self,
+        kind: OperationKind,
+        offset: u64,
+        buffer: Buffer,
+        start: usize,
+        size: usize,
+    ) -> DeviceTransfer {
+        self.check_range(offset, &buffer, start, size);
+        DeviceTransfer(self.begin(kind, offset, size as u64, Some((buffer, start as u64))))
     }
 
     fn begin_command(&self, kind: OperationKind, offset: u64, size: u64) -> DeviceCommand {
         DeviceCommand(self.begin(kind, offset, size, None))
     }
 
-    fn begin(&self, kind: OperationKind, offset: u64, size: u64, buffer: Option<Buffer>) -> Begun {
-        let transfer = Transfer { queue: self.queue.clone(), kind, offset, size, done: 0, buffer };
+    /// Begins an operation; a buffer comes with where in it the first byte is.
+    fn begin(&self, kind: OperationKind, offset: u64, size: u64, memory: Option<(Buffer, u64)>) -> Begun {
+        let (buffer, start) = memory.map_or((None, 0), |(buffer, start)| (Some(buffer), start));
+        let transfer = Transfer { queue: self.queue.clone(), kind, offset, size, done: 0, start, buffer };
         let index = self.queue.enqueue(&self.table, transfer);
         Begun { table: self.table.clone(), index: Some(index) }
     }
@@ -266,9 +282,9 @@ impl Device {
         buffer: &mut Buffer,
         size: usize,
     ) -> Result<usize, DeviceError> {
-        self.check_range(offset, buffer, size);
+        self.check_range(offset, buffer, 0, size);
         let mut transfer =
-            Transfer { queue: self.queue.clone(), kind, offset, size: size as u64, done: 0, buffer: None };
+            Transfer { queue: self.queue.clone(), kind, offset, size: size as u64, done: 0, start: 0, buffer: None };
         loop {
             let address = buffer.address().wrapping_add(transfer.done as usize);
             let piece = Piece { address, ..transfer.piece() };

@@ -51,6 +51,8 @@ pub(crate) struct Transfer {
     pub size: u64,
     /// Bytes that were moved.
     pub done: u64,
+    /// Where in the buffer the first of them is.
+    pub start: u64,
     pub buffer: Option<Buffer>,
 }
 
@@ -91,7 +93,7 @@ impl Transfer {
     /// What is still to be done.
     pub fn piece(&self) -> Piece {
         let (address, buffer_slot) = match &self.buffer {
-            Some(buffer) => (buffer.address().wrapping_add(self.done as usize), buffer.slot()),
+            Some(buffer) => (buffer.address().wrapping_add((self.start + self.done) as usize), buffer.slot()),
             None => (std::ptr::null_mut(), None),
         };
         let offset = self.offset + self.done;
