@@ -1,10 +1,12 @@
 //! The client: sends packets as fast as the server takes them.
 
+use crate::comparison::SILENCE_SECONDS_MAX;
 use crate::job::HEADER_SIZE;
 use reactor::call_clock::CallClock;
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// Bytes in one call, about.
 const CALL_SIZE: usize = 256 << 10;
@@ -29,6 +31,7 @@ pub fn send(plan: &Stream) -> io::Result<u64> {
     let descriptor = OwnedFd::from(stream);
     reactor::tune_connection(&descriptor, peer)?;
     let mut stream = TcpStream::from(descriptor);
+    stream.set_write_timeout(Some(Duration::from_secs(SILENCE_SECONDS_MAX)))?;
     let clock = CallClock::calibrated();
     let end = clock.after(clock.read(), (plan.seconds * 1e9) as u64);
     let batch = (CALL_SIZE / plan.size).clamp(1, 64);

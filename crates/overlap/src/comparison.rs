@@ -10,8 +10,12 @@ use crate::schedulers::{self, Scheduler};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+/// What a server may need to come to its end after the last packet, or to take the next one: a runtime that has lost
+/// a wake-up never does.
+pub const SILENCE_SECONDS_MAX: u64 = 60;
 /// Bytes that a run which is verified writes at most.
 const VERIFIED_SIZE_MAX: u64 = 64 << 20;
 
@@ -29,6 +33,9 @@ type Values = BTreeMap<(Point, &'static str), Vec<f64>>;
 const COLUMNS: [&str; 3] = ["mib_per_s", "packets_per_s", "packets_per_cpu_s"];
 
 pub fn run(options: &Comparison) -> Result<(), String> {
+    if options.seconds > SILENCE_SECONDS_MAX as f64 / 2.0 {
+        return Err(format!("--seconds: at most {}", SILENCE_SECONDS_MAX / 2));
+    }
     if options.list {
         schedulers::all().for_each(|scheduler| println!("{:15} {}", scheduler.name, scheduler.about));
         return Ok(());
@@ -110,6 +117,9 @@ impl Server {
     }
 
     fn line(&mut self) -> Result<String, String> {
+        if self.output.buffer().is_empty() && !is_readable_soon(self.output.get_ref()) {
+            return Err(format!("the server of {} hangs: nothing came for {SILENCE_SECONDS_MAX} s", self.name));
+        }
         let mut line = String::new();
         match self.output.read_line(&mut line) {
             Ok(count) if count > 0 => Ok(line.trim_end().to_owned()),
@@ -128,6 +138,13 @@ impl Server {
         let line = self.line()?;
         serde_json::from_str(&line).map_err(|error| format!("{}: {error}", self.name))
     }
+}
+
+/// Whether something comes before a server is given up.
+fn is_readable_soon(output: &ChildStdout) -> bool {
+    let mut poll = libc::pollfd { fd: output.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: looks at one local.
+    unsafe { libc::poll(&raw mut poll, 1, SILENCE_SECONDS_MAX as i32 * 1_000) != 0 }
 }
 
 /// One run.

@@ -1,11 +1,13 @@
-//! glommio: a task for each write, of which there are as many as may be under way, in its own memory.
+//! glommio: a task for each write, of which there are as many as may be under way, in its own memory. Its buffered
+//! stream, by which small packets would be received several at a time, now and then does not tell of the stream's end,
+//! and is left alone.
 
 use crate::door;
 use crate::job::{HEADER_SIZE, Job, Mode, Tally};
 use crate::task::{Seat, serve};
 use futures_lite::AsyncRead;
 use glommio::io::{DmaBuffer, DmaFile, OpenOptions};
-use glommio::net::{Preallocated, TcpStream};
+use glommio::net::TcpStream;
 use glommio::{LocalExecutorBuilder, Placement, Task};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -19,13 +21,9 @@ use std::time::Duration;
 /// How often the better one looks at its rings, and how long it spins before it sleeps.
 const PREEMPT_TIME: Duration = Duration::from_micros(100);
 const SPIN_TIME: Duration = Duration::from_micros(50);
-/// Bytes that the better one receives at a time, for packets that are smaller.
-const RECEIVE_SIZE: usize = 128 << 10;
-
-type Input = RefCell<Pin<Box<dyn AsyncRead>>>;
 
 struct GlommioSeat {
-    stream: Option<Input>,
+    stream: Option<RefCell<TcpStream>>,
     file: Option<Rc<DmaFile>>,
     size: usize,
     is_best: bool,
@@ -37,7 +35,8 @@ impl GlommioSeat {
         let stream = self.stream.as_ref().expect("packets are received where there is a client");
         let mut done = 0;
         while done < place.len() {
-            let result = poll_fn(|context| stream.borrow_mut().as_mut().poll_read(context, &mut place[done..])).await;
+            let result =
+                poll_fn(|context| Pin::new(&mut *stream.borrow_mut()).poll_read(context, &mut place[done..])).await;
             match result.map_err(|error| format!("network: {error}"))? {
                 0 if done == 0 => return Ok(false),
                 0 => return Err("the client ended within a packet".to_owned()),
@@ -115,17 +114,15 @@ pub fn run(job: &Job, tally: &mut Tally, is_best: bool) -> Result<(), String> {
         let stream = door::accept(job)?.map(|stream| {
             // SAFETY: the descriptor is given away.
             let stream = unsafe { TcpStream::from_raw_fd(stream.into_raw_fd()) };
-            let input: Pin<Box<dyn AsyncRead>> = match is_best && job.size < RECEIVE_SIZE {
-                true => Box::pin(stream.buffered_with(Preallocated::new(RECEIVE_SIZE))),
-                false => Box::pin(stream),
-            };
-            RefCell::new(input)
+            RefCell::new(stream)
         });
         serve(&GlommioSeat { stream, file, size: job.size, is_best }, job, free, tally).await
     })
 }
 
 async fn open(job: &Job) -> Result<DmaFile, String> {
+    // Told in words, and waited for, where the run before still has it.
+    drop(door::open(job)?);
     let metadata = std::fs::metadata(&job.path).map_err(|error| format!("{}: {error}", job.path.display()))?;
     let mut options = OpenOptions::new();
     options.read(true).write(true);

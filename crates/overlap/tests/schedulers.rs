@@ -112,6 +112,7 @@ fn bad_input_is_told_in_words() {
         (&["--overwrite", "--packet-sizes", "1000"], "multiples of"),
         (&["--packet-sizes", "4QiB"], "not a size"),
         (&["--repeat", "0"], "0 is not in 1..=100"),
+        (&["--scheduler", "loop,nought"], "no scheduler nought"),
         (&["--plot", "/nowhere/picture.svg"], "/nowhere/picture.svg"),
     ] {
         let output = overlap(&small.0, arguments);
