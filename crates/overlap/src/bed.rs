@@ -3,6 +3,7 @@
 use crate::options::Comparison;
 use reactor::device::{Abilities, Buffer, Device, DeviceOptions, Direct};
 use reactor::{DriverKind, Reactor};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Packets are at most so large.
@@ -120,8 +121,11 @@ impl Bed {
 fn look(path: &Path, create: Option<u64>) -> Result<Abilities, String> {
     let reactor = Reactor::open(DriverKind::Epoll).map_err(|error| error.to_string())?;
     let options = DeviceOptions { create, ..DeviceOptions::default() };
-    let device = reactor.open_device(path, &options);
-    Ok(device.map_err(|error| error.to_string())?.abilities().clone())
+    let device = reactor.open_device(path, &options).map_err(|error| match error.kind() {
+        ErrorKind::ResourceBusy => format!("{}: is mounted, or in use by others", path.display()),
+        _ => error.to_string(),
+    });
+    Ok(device?.abilities().clone())
 }
 
 #[cfg(test)]
