@@ -38,8 +38,8 @@ test: setup
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace
 	$(CARGO) fmt --manifest-path crates/overlap/Cargo.toml --check
-	$(CARGO) clippy --manifest-path crates/overlap/Cargo.toml --all-targets -- -D warnings
-	$(CARGO) test --manifest-path crates/overlap/Cargo.toml
+	$(CARGO) clippy --manifest-path crates/overlap/Cargo.toml --target-dir target --all-targets -- -D warnings
+	$(CARGO) test --manifest-path crates/overlap/Cargo.toml --target-dir target
 	$(CARGO) build --release --workspace
 	$(RELEASE)/sim --list crates/sim/seeds.txt --jobs $(JOBS)
 	$(RELEASE)/sim --seeds $(SEEDS) --jobs $(JOBS)
