@@ -27,6 +27,7 @@ use wire::{Attributes, Cluster, FileId, Kind, Status};
 pub struct Client {
     shared: Arc<Shared<FileSystem>>,
     cluster: Arc<Cluster>,
+    options: Arc<Options>,
     /// Who is acted for, when that is not the client's own user.
     actor: Option<Arc<Actor>>,
 }
@@ -35,13 +36,18 @@ impl Client {
     /// A client of a cluster. Connections are made when first used. Errors: `Io` when the kernel gives no descriptor.
     pub fn connect(cluster: Cluster, options: Options) -> Result<Client> {
         let cluster = Arc::new(cluster);
-        let template = cluster.clone();
+        let (template, kept) = (cluster.clone(), Arc::new(options.clone()));
         let umask = Arc::new(AtomicU32::new(options.umask));
         let shared = Shared::new(move |reactor: &Reactor| {
             FileSystem::with_umask(reactor, Rc::new((*template).clone()), options.clone(), umask.clone())
         });
         let shared = shared.map_err(|error| Error::new(Status::Io, format!("event loop of the client: {error}")))?;
-        Ok(Client { shared: Arc::new(shared), cluster, actor: None })
+        Ok(Client { shared: Arc::new(shared), cluster, options: kept, actor: None })
+    }
+
+    /// A client of the same cluster with the same options and a session of its own. Errors: as `connect`.
+    pub fn another(&self) -> Result<Client> {
+        Client::connect((*self.cluster).clone(), Options { session: None, ..(*self.options).clone() })
     }
 
     /// A client of the cluster whose run directory or cluster file `TABANE_CLUSTER` names, with the options of this

@@ -77,6 +77,11 @@ impl FileSystem {
         self.servers.server_count()
     }
 
+    /// The number of this client's session.
+    pub fn session(&self) -> u64 {
+        self.servers.session()
+    }
+
     /// Requests sent so far, those sent again over a new connection not counted twice.
     pub fn round_trips(&self) -> u64 {
         self.servers.round_trips()

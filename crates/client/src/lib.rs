@@ -31,6 +31,7 @@ pub use names::listing::{DirectoryListing, POSITION_RESERVED};
 pub use names::search::{FoundName, FoundPage, Search, SearchStream};
 pub use open_files::contact::Contact;
 pub use open_files::file::{File, OpenHow};
+pub use open_files::kept_entries::EntryKeeper;
 pub use open_files::locks::{Locker, lock_range};
 pub use options::{Bounds, CLUSTER_FILE_NAME, OptionRow, Options, TABLE, load_cluster, take_variables};
 pub use servers::Traffic;

@@ -1,6 +1,7 @@
 //! One client's doings: performs single operations on the real client and notes them in the history.
 
 use crate::history::{Action, History, Listed, Outcome, Path, Seen};
+use crate::kernel::Kernel;
 use crate::pattern;
 use crate::profile::Sabotage;
 use client::tests::{Order, Test, Tests};
@@ -130,6 +131,8 @@ pub struct Client {
     /// some time before.
     pub is_leased: bool,
     pub opening: Cell<bool>,
+    /// What it keeps of what it was told, if it does.
+    pub kernel: RefCell<Option<Rc<Kernel>>>,
 }
 
 /// What an error tells: that the operation did not happen, or nothing.
@@ -186,15 +189,21 @@ impl Client {
     ///
     /// `spelling` is the path as the client spells it, which may lead through a symbolic link.
     pub async fn perform(&self, action: Action, spelling: &str) -> Option<Handle> {
-        let index = self.recorder.start(self.number, &action);
+        let index = self.start(&action);
         let mut handle = None;
         let outcome = self.names(&action, spelling.as_bytes(), &mut handle).await;
         self.note_error(index, &outcome);
-        self.recorder.finish(index, outcome.unwrap_or_else(|error| refusal(error.status)));
+        self.finish(index, &action, outcome.unwrap_or_else(|error| refusal(error.status))).await;
         handle
     }
 
     async fn names(&self, action: &Action, path: &[u8], handle: &mut Option<Handle>) -> client::Result<Outcome> {
+        let kernel = self.kernel.borrow().clone();
+        if let (Some(kernel), Action::Stat { path }) = (kernel, action)
+            && path.parts.len() == 1
+        {
+            return Ok(looked(&kernel.look_up(&self.file_system, path.name()).await?));
+        }
         if self.sabotage == Sabotage::None
             && let Some(outcome) = self.names_at(action, path).await
         {
@@ -301,6 +310,21 @@ impl Client {
         Ok(Outcome::Entries(entries))
     }
 
+    fn start(&self, action: &Action) -> usize {
+        if let Some(kernel) = &*self.kernel.borrow() {
+            kernel.note_own(action);
+        }
+        self.recorder.start(self.number, action)
+    }
+
+    async fn finish(&self, index: usize, action: &Action, outcome: Outcome) {
+        let kernel = self.kernel.borrow().clone();
+        if let Some(kernel) = kernel {
+            kernel.note_outcome(&self.file_system, action, &outcome).await;
+        }
+        self.recorder.finish(index, outcome);
+    }
+
     fn note_error(&self, index: usize, outcome: &client::Result<Outcome>) {
         if let Err(error) = outcome {
             self.recorder.note(&format!("#{index} {error}"));
@@ -309,7 +333,7 @@ impl Client {
 
     /// Gives an open file a name.
     pub async fn link_open(&self, action: Action, handle: &Handle, spelling: &str) {
-        let index = self.recorder.start(self.number, &action);
+        let index = self.start(&action);
         let outcome = self.file_system.link_open(&handle.file, spelling.as_bytes()).await.map(|_| Outcome::Done);
         self.note_error(index, &outcome);
         let outcome = match outcome {
@@ -319,7 +343,7 @@ impl Client {
             }
             other => other.unwrap_or_else(|error| refusal(error.status)),
         };
-        self.recorder.finish(index, outcome);
+        self.finish(index, &action, outcome).await;
     }
 
     /// A file that is gone while it is open is excused when its home had forgotten our session. We know of that once we
@@ -346,7 +370,7 @@ impl Client {
     /// As `perform_on`; the status of what failed.
     pub async fn perform_told(&self, action: Action, handle: &Handle) -> Option<Status> {
         let reader = self.open_to_read(&action, &handle.file).await;
-        let index = self.recorder.start(self.number, &action);
+        let index = self.start(&action);
         let outcome = self.contents(&action, reader.as_ref().unwrap_or(&handle.file)).await;
         if let Some(reader) = &reader {
             self.file_system.close(reader).await;
@@ -356,7 +380,7 @@ impl Client {
         if status == Some(Status::StaleFile) {
             self.look_whether_forgotten(&[handle.file.id]).await;
         }
-        self.recorder.finish(index, outcome.unwrap_or_else(|error| file_refusal(error.status)));
+        self.finish(index, &action, outcome.unwrap_or_else(|error| file_refusal(error.status))).await;
         status
     }
 
@@ -374,8 +398,8 @@ impl Client {
 
     /// Copies between two open files and notes it. False if the source is gone.
     pub async fn perform_copy(&self, action: Action, source: &Handle, target: &Handle) -> bool {
-        let Action::CopyRange { from, to, size, .. } = action else { unreachable!("the operation is a copy") };
-        let index = self.recorder.start(self.number, &action);
+        let &Action::CopyRange { from, to, size, .. } = &action else { unreachable!("the operation is a copy") };
+        let index = self.start(&action);
         let copied = self.file_system.copy_range(&source.file, from, &target.file, to, size).await;
         let outcome = copied.map(Outcome::Copied);
         self.note_error(index, &outcome);
@@ -383,7 +407,7 @@ impl Client {
         if !is_there {
             self.look_whether_forgotten(&[source.file.id, target.file.id]).await;
         }
-        self.recorder.finish(index, outcome.unwrap_or_else(|error| file_refusal(error.status)));
+        self.finish(index, &action, outcome.unwrap_or_else(|error| file_refusal(error.status))).await;
         is_there
     }
 

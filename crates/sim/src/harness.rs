@@ -208,6 +208,7 @@ impl Harness {
                 server.note_taken_up();
                 match sabotage {
                     Sabotage::KeepDelegations => server.skip_recalls(),
+                    Sabotage::HurryChanges => server.hurry_changes(),
                     Sabotage::IgnoreReadLeases => server.ignore_read_leases(),
                     Sabotage::Backing(fault) => server.set_backing_fault(fault),
                     _ => {}
@@ -444,6 +445,7 @@ impl Harness {
                 acting: Default::default(),
                 is_leased: self.profile.read_leasing.time > 0,
                 opening: Default::default(),
+                kernel: Default::default(),
             }),
         }
     }

@@ -12,6 +12,7 @@ pub mod behind;
 pub mod check;
 pub mod harness;
 pub mod history;
+pub mod kernel;
 pub mod linearize;
 pub mod losses;
 pub mod nemesis;

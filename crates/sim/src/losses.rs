@@ -61,8 +61,9 @@ impl Setback {
         Span { start: self.moment, end: self.moment + MOMENT_COUNT }
     }
 
-    /// When it comes back, for what clients may also be told by read leases, which outlive their server.
-    fn late_return_span(&self) -> Span {
+    /// When it comes back, for what clients may also be told by read leases or keep, which outlives their server: it
+    /// serves nobody before that is over.
+    pub fn late_return_span(&self) -> Span {
         Span { start: self.moment, end: self.back.max(self.return_span().end) }
     }
 }
@@ -114,11 +115,10 @@ impl<'a> Losses<'a> {
     fn seen_between(&self, operation: &Operation, from: Moment, to: Moment) -> Operation {
         let mut seen = operation.clone();
         let past = self.losses.iter().filter(|loss| loss.moment <= from && operation.start < loss.moment);
-        // What began before a loss may have seen things as they were before, whenever it ended; and so may a read
-        // that took no time while the server was down, for it was answered by a read lease.
+        // What began before a loss may have seen things as they were before, whenever it ended; and so may a look
+        // that took no time while the server was down.
         let is_down = |loss: &Loss| loss.moment <= from && operation.start < loss.back;
-        let is_leased = matches!(operation.action, Action::Read { .. }) && operation.ended_at == operation.started_at;
-        let is_past = operation.start < from || is_leased && self.losses.iter().any(is_down);
+        let is_past = operation.start < from || is_answered_by_client(operation) && self.losses.iter().any(is_down);
         let lost = match changes_something(&operation.action) {
             true => past.clone().any(|loss| !self.survived(operation, loss)),
             false => is_past,
@@ -145,6 +145,12 @@ impl<'a> Losses<'a> {
         };
         bounds.windows(2).map(view).collect()
     }
+}
+
+/// Whether a client has answered a look from what it was told before: by a read lease, or of what it keeps.
+pub fn is_answered_by_client(operation: &Operation) -> bool {
+    let looks = matches!(operation.action, Action::Read { .. } | Action::Stat { .. });
+    looks && operation.ended_at == operation.started_at
 }
 
 /// The file whose contents an operation changes, or its size.

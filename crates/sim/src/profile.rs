@@ -4,7 +4,7 @@ use crate::random::Random;
 use client::Bounds as ClientBounds;
 use reactor::{CacheFault, LeftoverFault, Nanos, Validation};
 use reactor::{HAZARD_COUNT, SLOT_COUNT};
-use server::{BackingFault, Bounds, JournalGrowth, ReadLeasing};
+use server::{BackingFault, Bounds, EntryKeeping, JournalGrowth, ReadLeasing};
 use wire::{Placement, Protection};
 
 pub const MILLISECOND: Nanos = 1_000_000;
@@ -55,6 +55,8 @@ pub enum Sabotage {
     LeaveOut(Validation),
     /// Servers change names and rights without calling back what they have lent.
     KeepDelegations,
+    /// Servers change things before those who keep entries have confirmed that they have forgotten them.
+    HurryChanges,
     /// Servers change contents that clients have a lease of.
     IgnoreReadLeases,
     /// Servers do not know that somebody may still write to pages that they had registered.
@@ -156,6 +158,8 @@ pub struct Profile {
     pub short_circuit: bool,
     /// Whether some clients reach the servers through one of them.
     pub relaying: bool,
+    /// Whether every other client keeps what it is told of names, as the kernel of a mount does.
+    pub keepers: bool,
     /// Whether clients ask contacts first.
     pub contacts: bool,
     /// Connections of each server.
@@ -270,11 +274,15 @@ impl Profile {
             stable_media,
             short_circuit: Random::new(seed ^ 0x006c_656e_7400).percent(60),
             relaying: Random::new(seed ^ 0x7265_6c61_7900).percent(35),
+            keepers: Random::new(seed ^ 0x6b65_7074).percent(25),
             contacts: Random::new(seed ^ 0x636f_6e74).percent(40),
             connections_max: CONNECTIONS_MAX,
             registered_buffers: Random::new(seed ^ 0x6772_616e_7400).percent(70),
             read_leasing: draw_read_leasing(&mut Random::new(seed ^ 0x6c65_6173_6500)),
-            bounds: draw_table_bounds(table_seed, draw_bounds(&mut Random::new(seed ^ 0x626f_756e_6473))),
+            bounds: Bounds {
+                entry_keeping: draw_entry_keeping(&mut Random::new(seed ^ 0x6b65_6570)),
+                ..draw_table_bounds(table_seed, draw_bounds(&mut Random::new(seed ^ 0x626f_756e_6473)))
+            },
             client_bounds: draw_client_bounds(seed, table_seed),
             hazards: small_or(table_seed, 0x6861_7a61, 4, HAZARD_COUNT),
             submissions: small_or(table_seed, 0x7175_6575, 3, SLOT_COUNT as usize - 1) as u64 + 1,
@@ -364,6 +372,15 @@ fn draw_read_leasing(random: &mut Random) -> ReadLeasing {
     ReadLeasing {
         time: *random.choose(&[0, 2 * MILLISECOND, 20 * MILLISECOND, 200 * MILLISECOND]),
         rest: *random.choose(&[0, 0, MILLISECOND, 20 * MILLISECOND]),
+    }
+}
+
+/// Shorter than in reality, so that who waits for one that is gone does not give up.
+fn draw_entry_keeping(random: &mut Random) -> EntryKeeping {
+    EntryKeeping {
+        holders: *random.choose(&[1, 2, 64]),
+        time: *random.choose(&[50 * MILLISECOND, 400 * MILLISECOND, SECOND]),
+        rest: *random.choose(&[0, 0, 2 * MILLISECOND, 100 * MILLISECOND]),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::check::directories::GLIMPSE_TIME_MAX;
 use crate::check::{self, failures};
 use crate::harness::{Harness, SimClient};
 use crate::history::{Action, Finding, Moment, Outcome, Path};
+use crate::kernel::Kernel;
 use crate::losses::Losses;
 use crate::nemesis::{Nemesis, Strike};
 use crate::profile::{MILLISECOND, Overrides, Profile, SECOND, Sabotage};
@@ -131,9 +132,19 @@ impl Run {
         client::Options { is_low_priority, relaying, contact, ..client::Options::default() }
     }
 
+    /// Some clients keep what they are told.
+    fn add_working_client(&self) -> SimClient {
+        let profile = &self.harness.profile;
+        let client = self.harness.add_client_with(self.options_of_client());
+        if profile.keepers && (profile.seed + u64::from(client.client.number)).is_multiple_of(2) {
+            client.client.kernel.replace(Some(Kernel::of(&client.client.file_system)));
+        }
+        client
+    }
+
     fn set_up(&mut self) -> Result<(), String> {
         for _ in 0..self.harness.profile.clients {
-            let client = self.harness.add_client_with(self.options_of_client());
+            let client = self.add_working_client();
             self.clients.push(client);
         }
         let (client, plan) = (self.clients[0].client.clone(), self.plan.clone());
@@ -211,7 +222,7 @@ impl Run {
         self.harness.recorder.note(&format!("client {} crashes", old.client.number));
         self.gone.insert(old.client.number);
         self.harness.world.crash(old.node, CrashKind::Kill);
-        self.clients[position] = self.harness.add_client_with(self.options_of_client());
+        self.clients[position] = self.add_working_client();
         self.put_to_work(position);
     }
 

@@ -135,11 +135,23 @@ impl Worker {
                 reactor.sleep(self.random.below(pause_max)).await;
             }
             self.step().await;
+            self.look_again().await;
             // Even when all servers are gone and every call fails at once, time goes on.
             reactor.sleep(self.random.below(MILLISECOND / 10) + 1).await;
         }
         for handle in std::mem::take(&mut self.handles) {
             self.client.perform_on(Action::Close { file: handle.file.id }, &handle).await;
+        }
+    }
+
+    /// Who keeps names looks at some that he may know already.
+    async fn look_again(&self) {
+        if self.client.kernel.borrow().is_none() {
+            return;
+        }
+        for name in [FILES[0], DIRECTORIES[0], FILES[0]] {
+            let path = Path::top(name);
+            self.client.perform(Action::Stat { path }, &format!("/{name}")).await;
         }
     }
 

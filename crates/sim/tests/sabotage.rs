@@ -3,7 +3,7 @@
 use client::{FileSystem, OpenHow};
 use reactor::sim::NodeId;
 use reactor::{CacheFault, LeftoverFault, Validation};
-use server::ReadLeasing;
+use server::{EntryKeeping, ReadLeasing};
 use sim::harness::Harness;
 use sim::profile::{Faults, Flavour, Overrides, Profile, SECOND, Sabotage};
 use sim::run::run_profile;
@@ -181,6 +181,34 @@ fn submissions_out_of_order() {
     for fault in [LeftoverFault::Lost, LeftoverFault::Repeated] {
         assert_noticed(&problems_by_attribute_caches(Sabotage::Leftovers(fault), kills), &words);
     }
+}
+
+/// Goal: a change that does not wait until those who keep names have confirmed that they have forgotten them is noticed;
+/// one that waits never is, whatever breaks.
+#[test]
+fn hurried_changes() {
+    let kills = Faults { kills: true, torn_kills: true, cuts: true, partitions: true, ..Faults::default() };
+    for faults in [Faults::default(), kills] {
+        assert_eq!(problems_by_keepers(Sabotage::None, faults), Vec::<String>::new());
+    }
+    let problems = problems_by_keepers(Sabotage::HurryChanges, Faults::default());
+    assert_noticed(&problems, &["no order explains"]);
+}
+
+/// Runs seeds in which half of the clients keep names, until something is said.
+fn problems_by_keepers(sabotage: Sabotage, faults: Faults) -> Vec<String> {
+    for seed in 0..if sabotage == Sabotage::None { 12 } else { 40 } {
+        let mut profile = Profile::new(seed, &Overrides::default());
+        (profile.sabotage, profile.faults, profile.keepers) = (sabotage, faults, true);
+        profile.bounds.entry_keeping = EntryKeeping { holders: 64, time: SECOND, rest: 0 };
+        (profile.clients, profile.tasks, profile.pause_max) = (4, 1, 20_000_000);
+        (profile.crowded, profile.flavour, profile.fault_count) = (true, Flavour::Names, 12);
+        let problems = run_profile(&profile, false).problems;
+        if !problems.is_empty() {
+            return problems;
+        }
+    }
+    Vec::new()
 }
 
 /// Runs seeds in which clients look at attribute caches, until something is said.

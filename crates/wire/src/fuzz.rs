@@ -152,6 +152,8 @@ decoders!(
     DelegationRequest,
     DelegationReply,
     RecallRequest,
+    KeepEntriesRequest,
+    KeepEntriesReply,
     CloseHeldRequest,
     ReclaimHeldRequest,
     AskPlaceRequest,

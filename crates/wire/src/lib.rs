@@ -20,6 +20,7 @@ mod messages_check;
 mod messages_contact;
 mod messages_data;
 mod messages_directories;
+mod messages_entries;
 mod messages_extended;
 mod messages_locks;
 mod messages_open;

@@ -11,6 +11,7 @@ pub use crate::messages_backing::*;
 pub use crate::messages_check::*;
 pub use crate::messages_contact::*;
 pub use crate::messages_directories::*;
+pub use crate::messages_entries::*;
 pub use crate::messages_extended::*;
 pub use crate::messages_locks::*;
 use crate::names::Name;

@@ -124,6 +124,8 @@ fn seeds() -> Vec<Vec<u8>> {
         .to_bytes(),
         CloseHeldRequest { closed: Batch(vec![Closed { file: FileId(7), number: 3 }]) }.to_bytes(),
         RecallRequest { file: FileId(7), number: 9 }.to_bytes(),
+        KeepEntriesRequest { session: 3, held: 1, ended: 2, wanted: true }.to_bytes(),
+        KeepEntriesReply { state: kept::HELD, number: 3, time_ms: 4 }.to_bytes(),
         OpenReply {
             attributes: attributes(),
             created: false,

@@ -129,7 +129,7 @@ impl Servers {
         Ok(rights)
     }
 
-    async fn known_rights(&self, directory: &Directory) -> Attempt<Rights> {
+    pub(crate) async fn known_rights(&self, directory: &Directory) -> Attempt<Rights> {
         match directory.rights.get() {
             Some(rights) => Ok(rights),
             None => self.look_at(directory).await,

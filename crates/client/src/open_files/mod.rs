@@ -21,6 +21,7 @@
 
 pub(crate) mod contact;
 pub(crate) mod file;
+pub(crate) mod kept_entries;
 pub(crate) mod locks;
 pub(crate) mod read_leases;
 
@@ -513,6 +514,7 @@ impl Common {
     /// A connection ended. With files open there, the server is to hear of us within its grace time; what is open with
     /// it as a contact is to be open at the homes within theirs, also while calls still wait for this one to come back.
     pub(crate) fn lost(self: &Rc<Self>, server: u32) {
+        self.entries_lost(server);
         self.leave_contact(server);
         if !self.has_open(server) {
             return;
@@ -545,6 +547,7 @@ impl Common {
             self.cache.borrow_mut().forget_all();
             self.forget_tree_changes();
         }
+        self.entries_lost(server);
         self.open_files.renewals.borrow_mut().insert(server, life);
         self.leave_contact(server);
         let (own, reactor) = (Rc::downgrade(self), self.reactor.clone());

@@ -7,6 +7,7 @@ use crate::error::RequestError;
 use crate::names::directory_cache::DirectoryCache;
 use crate::open_files::OpenFiles;
 use crate::open_files::contact::Contacts;
+use crate::open_files::kept_entries::KeptEntries;
 use crate::open_files::locks::LockBook;
 use crate::open_files::read_leases::ReadLeases;
 use crate::options::Options;
@@ -73,6 +74,7 @@ pub(crate) struct Common {
     pub(crate) locks: LockBook,
     pub(crate) places: PlaceCache,
     pub(crate) read_leases: ReadLeases,
+    pub(crate) kept_entries: KeptEntries,
     pub(crate) contacts: Contacts,
     pub(crate) relays: Relays,
     pub(crate) buffers: RegisteredBuffers,
@@ -164,6 +166,7 @@ impl Common {
             own,
             open_files: OpenFiles::default(),
             locks: LockBook::new(),
+            kept_entries: KeptEntries::default(),
             without_sums: RefCell::default(),
             contacts: Contacts::default(),
             relays: Relays::default(),
@@ -290,6 +293,9 @@ impl Common {
 
     /// Takes in that this client has moved directories.
     pub(crate) fn note_moved(&self, moved: &RenamedReply) {
+        if !moved.directories.is_empty() {
+            self.kept_entries.note_move();
+        }
         let mut cache = self.cache.borrow_mut();
         moved.directories.iter().for_each(|directory| cache.forget(*directory));
         if self.tree_known.get() == moved.before {

@@ -215,6 +215,7 @@ pub fn row(operation: Operation) -> OperationRow {
         O::Recall => row(Step(|core, caller, params, _| contact::recall(core, caller, params)))
             .no_consequence()
             .promise(Promise::Never),
+        O::KeepEntries => row(Parked(Core::keep_entries)).no_consequence(),
         O::CloseHeld => row(Step(|core, caller, params, _| contact::close_held(core, caller, params))).no_consequence(),
         O::ReclaimHeld => row(Step(contact::reclaim_held)).no_consequence(),
 
@@ -229,4 +230,11 @@ pub fn row(operation: Operation) -> OperationRow {
         O::Repair => row(Step(|core, caller, params, _| check::repair(core, caller, params))),
         O::Shutdown => row(Step(|core, caller, params, _| lookup::shutdown(core, caller, params))),
     }
+}
+
+/// Whether an operation of a client may change what others were told of names and attributes. Closing changes nothing of
+/// it: sizes and times that are settled are those that were told before.
+pub fn changes_entries(operation: Operation) -> bool {
+    let is_lock = matches!(operation, Operation::Lock | Operation::Unlock);
+    operation.level() == LEVEL_CLIENT && operation.is_mutating() && !is_lock
 }

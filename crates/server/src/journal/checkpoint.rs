@@ -221,6 +221,9 @@ fn small_tables(core: &Rc<Core>, writer: &mut TableWriter) -> Result<(), StoreEr
     }
     writer.put(&Record::DelegationsGiven(tables.delegations_given));
     writer.put(&Record::LossUntold(tables.is_loss_untold));
+    for session in &tables.entry_keepers {
+        writer.put(&Record::EntriesKept { session: *session, held: true });
+    }
     if let Some((queue, number)) = tables.last_submission {
         writer.put(&Record::SubmissionTaken { queue, number });
     }

@@ -51,6 +51,7 @@ pub mod kind {
     pub const DIFFERENCE_PUT: u8 = 132;
     pub const DIFFERENCE_DELETE: u8 = 133;
     pub const LISTED: u8 = 134;
+    pub const ENTRIES_KEPT: u8 = 121;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
     pub const TREE_SETTLED: u8 = 105;
@@ -101,6 +102,11 @@ pub enum Record<'a> {
     MarkDelete(FileId),
     /// Whether other servers may hold delegations of names here.
     DelegationsGiven(bool),
+    /// Whether a session may hold a delegation of this server's entries.
+    EntriesKept {
+        session: u64,
+        held: bool,
+    },
     /// Whether this server lost power, and not all others have had their clients forget directories since.
     LossUntold(bool),
     /// The change is this submission of a queue, which is thereby taken up.
@@ -243,6 +249,7 @@ impl Record<'_> {
             Record::PreparedDelete { .. } => kind::PREPARED_DELETE,
             Record::DelegationsGiven(_) => kind::DELEGATIONS_GIVEN,
             Record::LossUntold(_) => kind::LOSS_UNTOLD,
+            Record::EntriesKept { .. } => kind::ENTRIES_KEPT,
             Record::SubmissionTaken { .. } => kind::SUBMISSION_TAKEN,
             Record::LinkablePut(_) => kind::LINKABLE_PUT,
             Record::ExtendedPut { .. } => kind::EXTENDED_PUT,
@@ -308,6 +315,10 @@ impl Record<'_> {
             }
             Record::DelegationsGiven(given) => given.encode(out),
             Record::LossUntold(untold) => untold.encode(out),
+            Record::EntriesKept { session, held } => {
+                session.encode(out);
+                held.encode(out);
+            }
             Record::SubmissionTaken { queue, number } => {
                 queue.encode(out);
                 number.encode(out);
@@ -469,6 +480,9 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
         }
         kind::DELEGATIONS_GIVEN => Record::DelegationsGiven(Decode::decode(&mut input)?),
         kind::LOSS_UNTOLD => Record::LossUntold(Decode::decode(&mut input)?),
+        kind::ENTRIES_KEPT => {
+            Record::EntriesKept { session: Decode::decode(&mut input)?, held: Decode::decode(&mut input)? }
+        }
         kind::SUBMISSION_TAKEN => {
             Record::SubmissionTaken { queue: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
         }
@@ -616,6 +630,7 @@ pub mod tests {
             Record::LinkablePut(FileId(5)),
             Record::DelegationsGiven(true),
             Record::LossUntold(true),
+            Record::EntriesKept { session: 5, held: true },
             Record::SubmissionTaken { queue: 3, number: u64::MAX },
             Record::ExtendedPut { file, name: b"user.name", value: b"value" },
             Record::ExtendedDelete { file, name: b"user.name" },

@@ -25,7 +25,7 @@ use crate::store::FastMap;
 use crate::tree::shares::AnnouncedDirectories;
 use crate::tree::{Tree, undone};
 use reactor::{Incoming, Nanos};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::attribute_cache::TableKey;
 use wire::messages::tree_kinds;
@@ -67,6 +67,8 @@ pub struct Tables {
     /// Whether other servers may hold delegations of names here: since some life of this server, until none can stand
     /// any more.
     pub delegations_given: bool,
+    /// Sessions that may hold a delegation of this server's entries, or held one of an earlier life's.
+    pub entry_keepers: BTreeSet<u64>,
     /// Whether this server lost power, and clients may still go by directories that it has forgotten.
     pub is_loss_untold: bool,
     /// The last submission that was taken up: its queue and number.
@@ -104,6 +106,7 @@ impl Tables {
             tree: Tree::new(bounds.tree_log),
             publisher: None,
             delegations_given: false,
+            entry_keepers: BTreeSet::new(),
             is_loss_untold: false,
             last_submission: None,
             watches: Watches::default(),
@@ -172,6 +175,8 @@ impl Tables {
             }
             Record::DelegationsGiven(given) => self.delegations_given = given,
             Record::LossUntold(untold) => self.is_loss_untold = untold,
+            Record::EntriesKept { session, held: true } => drop(self.entry_keepers.insert(session)),
+            Record::EntriesKept { session, held: false } => drop(self.entry_keepers.remove(&session)),
             Record::SubmissionTaken { queue, number } => self.last_submission = Some((queue, number)),
             Record::LinkablePut(file) => self.open.note_linkable(file),
             Record::Outcome { session, sequence, reply } => {

@@ -1,8 +1,9 @@
 //! What holds for a while: delegations of names to other servers and their recall, the names that this server has as a
-//! contact, and what clients were told of the contents of small files.
+//! contact, what clients were told of the contents of small files, and delegations of all entries to mounts.
 
 pub mod contact;
 pub mod delegations;
+pub mod kept_entries;
 pub mod read_leases;
 
 use crate::files::inodes::Inode;
@@ -12,6 +13,7 @@ use crate::names::cursor_of;
 use crate::process::options::Bounds;
 use contact::Contact;
 use delegations::Delegations;
+use kept_entries::KeptEntries;
 use reactor::Nanos;
 use read_leases::ReadLeases;
 use wire::Attributes;
@@ -24,6 +26,8 @@ pub struct Leases {
     pub contact: Contact,
     /// Of contents of small files that opens were told.
     pub read_leases: ReadLeases,
+    /// Of everything that this server tells, to clients that keep it.
+    pub kept_entries: KeptEntries,
 }
 
 impl Leases {
@@ -32,12 +36,15 @@ impl Leases {
             delegations: Delegations::new(bounds),
             contact: Contact::new(bounds),
             read_leases: ReadLeases::new(bounds),
+            kept_entries: KeptEntries::new(bounds),
         }
     }
 
     /// Counters of all of them, by name.
     pub fn numbers(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.contact.numbers().into_iter().chain(self.delegations.numbers()).chain(self.read_leases.numbers())
+        let entries = self.kept_entries.numbers();
+        let files = self.delegations.numbers().into_iter().chain(self.read_leases.numbers());
+        self.contact.numbers().into_iter().chain(files).chain(entries)
     }
 
     /// Asserts that records which are about to be journalled take nothing from who holds a lease or a delegation.

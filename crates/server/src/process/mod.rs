@@ -122,6 +122,10 @@ impl Server {
             log::event(Level::Warning, "power-was-lost", words, &[]);
             let failed = |error| StartError::Store(core.options.directory.clone(), error);
             durability::forget_after_power_loss(&core).map_err(failed)?;
+            if !core.tables.borrow().entry_keepers.is_empty() {
+                // What they keep may be gone.
+                core.reactor.sleep(core.leases.kept_entries.kept_for()).await;
+            }
             core.store.power_loss_is_over();
         }
         make_root(&core, backing_root)?;
@@ -195,6 +199,7 @@ impl Server {
             publisher.invalidate_tree();
         }
         let latest = core.reactor.now() + STOP_NS_MAX;
+        core.leases.kept_entries.stop();
         // Who waits for a lock asks again, at the next server of this place.
         let waiters = core.lock_queues.borrow().listener_count() as u64;
         while core.statistics.active() > waiters && core.reactor.now() < latest {
@@ -279,6 +284,12 @@ impl Server {
         self.core.leases.delegations.skip_recalls();
     }
 
+    /// Has this server change things before those who keep entries have confirmed that they have forgotten them, for
+    /// the same.
+    pub fn hurry_changes(&self) {
+        self.core.leases.kept_entries.hurry();
+    }
+
     /// Has this server change contents that it has told by leases, for the same.
     pub fn ignore_read_leases(&self) {
         self.core.leases.read_leases.ignore();
@@ -359,6 +370,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("names shared to other servers", core.leases.delegations.memory_max(core.cluster.server_count())),
         ("names shared by other servers", core.leases.contact.memory_max()),
         ("contents told to clients", core.leases.read_leases.memory_max()),
+        ("entries kept by mounts", core.leases.kept_entries.memory_max(connections * window)),
         ("log of moved directories", bounds.tree_log as u64 * 96),
         ("removed directories", 2 * bounds.tombstones as u64 * invalidation::TOMBSTONE_SIZE),
     ];
@@ -496,6 +508,7 @@ fn resume(core: &Rc<Core>) {
     }
     core.tables.borrow_mut().open.await_reclaim(sessions);
     core.await_earlier_delegations();
+    core.await_earlier_entries();
     core.reap_orphans();
     crate::handlers::watch_buffers(core);
 }

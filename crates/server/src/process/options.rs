@@ -29,6 +29,25 @@ impl Default for ReadLeasing {
     }
 }
 
+/// Delegations of all entries to clients that keep them (`crate::leases::kept_entries`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryKeeping {
+    /// Clients that may hold one at a time; 0 gives none.
+    pub holders: usize,
+    /// For how long one is given at a time; who holds it asks again in time.
+    pub time: Nanos,
+    /// How long nobody else must have changed anything before one is given.
+    pub rest: Nanos,
+}
+
+impl Default for EntryKeeping {
+    /// The time is what a change waits at most for a mount that was killed, once, and for how long the kernel of a
+    /// mount need not ask again. The rest keeps a tree that several work in from being kept by turns.
+    fn default() -> EntryKeeping {
+        EntryKeeping { holders: 64, time: 10_000_000_000, rest: 100_000_000 }
+    }
+}
+
 /// How clients may connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
@@ -95,6 +114,7 @@ pub struct Bounds {
     pub active_requests: usize,
     /// Clients of this machine with a submission queue.
     pub submission_queues: usize,
+    pub entry_keeping: EntryKeeping,
 }
 
 impl Default for Bounds {
@@ -119,6 +139,7 @@ impl Default for Bounds {
             session_lock_listeners: wire::limits::REQUEST_WINDOW as usize / 2,
             active_requests: 256,
             submission_queues: reactor::QUEUE_COUNT,
+            entry_keeping: EntryKeeping::default(),
         }
     }
 }

@@ -211,6 +211,9 @@ impl Core {
     /// Does what was submitted. Returns the locks for it.
     fn do_submitted(self: &Rc<Self>, submitted: &Submitted, mut submitter: Submitter<'_>) -> [usize; 2] {
         self.submissions.taken.set(self.submissions.taken.get() + 1);
+        if !self.leases.kept_entries.is_idle() {
+            self.leases.kept_entries.note_change(0, self.reactor.now());
+        }
         let words = &submitted.words;
         let bytes = SubmissionBytes::of(words);
         let Some(submission) = bytes.submission(words) else {
@@ -324,6 +327,8 @@ impl Core {
             && !self.life.is_stopping()
             // Names that are delegated to other servers are recalled first.
             && self.leases.delegations.is_empty()
+            // Who keeps entries has to be told of changes first.
+            && !self.leases.kept_entries.may_be_held()
             && !self.is_journal_low()
             && self.store.journal_room() > most
     }

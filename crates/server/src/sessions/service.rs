@@ -10,8 +10,9 @@
 use crate::backing;
 use crate::coordination::intents::Origin;
 use crate::core::{Caller, Core, Failure, Notice, until};
-use crate::handlers::operations::{Handler, Promise, QuestionHandler, StepHandler, row};
+use crate::handlers::operations::{Handler, Promise, QuestionHandler, StepHandler, changes_entries, row};
 use crate::handlers::{self, Progress, WriteEnd};
+use crate::leases::kept_entries::ChangeUnderWay;
 use crate::process::statistics::report;
 use crate::sessions::expiry::start_expiry;
 use crate::sessions::{Admission, low_priority};
@@ -38,6 +39,8 @@ struct WaitingRequest {
     request: Request,
     handle: StepHandler,
     step: Progress,
+    /// That it changes something, if it may.
+    _change: Option<ChangeUnderWay>,
 }
 
 /// The service of one server.
@@ -229,14 +232,19 @@ impl Front {
                 // What another server is promised survives first.
                 let (core, bytes) = (self.core.clone(), reply.clone());
                 let step = Progress::Later(Box::pin(async move { core.durable().await.map(|()| bytes) }));
-                self.clone().spawn(WaitingRequest { request, handle, step });
+                self.clone().spawn(WaitingRequest { request, handle, step, _change: None });
             }
             Ok(Progress::Done) => finish(&self.core, request, Ok(&reply)),
             Err(failure) => finish(&self.core, request, Err(&failure)),
-            Ok(step) if request.caller.peer.level == LEVEL_CLIENT && !self.has_room() => {
-                self.queue.borrow_mut().push_back(WaitingRequest { request, handle, step });
+            Ok(step) => {
+                let is_client = request.caller.peer.level == LEVEL_CLIENT;
+                let _change = self.begin_change(&request);
+                let waiting = WaitingRequest { request, handle, step, _change };
+                match is_client && !self.has_room() {
+                    true => self.queue.borrow_mut().push_back(waiting),
+                    false => self.clone().spawn(waiting),
+                }
             }
-            Ok(step) => self.clone().spawn(WaitingRequest { request, handle, step }),
         }
         self.scratch.replace(reply);
     }
@@ -252,10 +260,21 @@ impl Front {
             }
     }
 
+    /// Notes that a request which is not done at once may change something.
+    fn begin_change(&self, request: &Request) -> Option<ChangeUnderWay> {
+        changes_entries(request.incoming.operation).then(|| self.core.begin_change(&request.caller))
+    }
+
     fn attempt(&self, request: &Request, handle: StepHandler, reply: &mut Vec<u8>) -> Result<Progress, Failure> {
         let core = &self.core;
         if request.incoming.operation.is_mutating() && core.is_journal_low() {
             return Ok(Progress::Blocked(core.checkpoints.finished()));
+        }
+        if !core.leases.kept_entries.is_idle()
+            && changes_entries(request.incoming.operation)
+            && let Some(ended) = core.recall_entries(request.caller.peer.session)
+        {
+            return Ok(Progress::Blocked(ended));
         }
         handle(core, &request.caller, &request.incoming.params, reply)
     }
@@ -267,7 +286,7 @@ impl Front {
     }
 
     async fn wait(self: Rc<Self>, waiting: WaitingRequest) {
-        let WaitingRequest { request, handle, mut step } = waiting;
+        let WaitingRequest { request, handle, mut step, _change } = waiting;
         let result = loop {
             let ready = match step {
                 Progress::Done => unreachable!("what is done does not wait"),
@@ -363,7 +382,9 @@ impl Front {
             OperationClass::Metadata => Class::Metadata,
         };
         let core = self.core.clone();
+        let change = self.begin_change(&request);
         core.clone().reactor.spawn(class, async move {
+            let _change = change;
             let result = match handle(&core, &request.caller, &mut request.incoming).await {
                 Ok(reply) if self.is_promise_open(&request) => {
                     core.durable().await.map(|()| reply).map_err(WriteEnd::Failed)

@@ -253,7 +253,7 @@ const DEEDS: [(&str, Operation); 30] = [
 ];
 
 /// Requests of clients that change nothing but what their own connection or session is told of.
-const LOOKS: [Operation; 25] = [
+const LOOKS: [Operation; 26] = [
     Operation::Ping,
     Operation::Lookup,
     Operation::Stat,
@@ -277,6 +277,8 @@ const LOOKS: [Operation; 25] = [
     Operation::AwaitLock,
     // The simulator loses replies of contacts; what they opened ends with the session at the latest.
     Operation::OpenThrough,
+    // Not sent again: `kept_entries.rs`.
+    Operation::KeepEntries,
     Operation::Find,
     Operation::TreeLog,
     Operation::Check,

@@ -10,7 +10,7 @@ mod tree;
 
 use crate::history::{Action, Finding, Operation, Outcome};
 use crate::linearize::{self, Done, Horizon, Object, Span, Verdict};
-use crate::losses::{self, Losses};
+use crate::losses::{self, Losses, is_answered_by_client};
 use ahead::Ahead;
 use std::collections::{BTreeMap, BTreeSet};
 use tree::{LossStep, Node, Tree};
@@ -272,8 +272,9 @@ fn is_doubtful<'a>(group: impl Iterator<Item = &'a Operation> + Clone) -> bool {
     group.filter(is_unknown).any(|operation| makes_directory(operation) || changes_mode && makes_file(operation))
 }
 
-/// Steps of all losses for a group of operations, and when they happen (`likely`: see `Setback::keep_span`).
-fn loss_steps(losses: &Losses, is_doubtful: bool, likely: bool) -> (Vec<LossStep>, Vec<Span>) {
+/// Steps of all losses for a group of operations, and when they happen (`likely`: see `Setback::keep_span`). Where some
+/// client `keeps` what it was told, that may outlive its server.
+fn loss_steps(losses: &Losses, is_doubtful: bool, keeps: bool, likely: bool) -> (Vec<LossStep>, Vec<Span>) {
     let is_doubtful = is_doubtful && losses.cluster.server_count() > 1;
     let (mut steps, mut spans) = (Vec::new(), Vec::new());
     for setback in (0..losses.cluster.server_count()).flat_map(|server| losses.setbacks(server, None)) {
@@ -282,7 +283,7 @@ fn loss_steps(losses: &Losses, is_doubtful: bool, likely: bool) -> (Vec<LossStep
         spans.push(setback.keep_span(likely));
         for with_doubtful in [false, true].into_iter().take(1 + usize::from(is_doubtful)) {
             steps.push(LossStep::Return { server, kept, with_doubtful });
-            spans.push(setback.return_span());
+            spans.push(if keeps { setback.late_return_span() } else { setback.return_span() });
         }
     }
     (steps, spans)
@@ -325,8 +326,9 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
     let end = end_of_all(operations);
     for (name, group) in groups {
         let is_doubtful = is_doubtful(group.iter().map(|(_, operation)| *operation));
-        let (steps, likely_spans) = loss_steps(losses, is_doubtful, true);
-        let (_, step_spans) = loss_steps(losses, is_doubtful, false);
+        let keeps = group.iter().any(|(_, operation)| is_answered_by_client(operation));
+        let (steps, likely_spans) = loss_steps(losses, is_doubtful, keeps, true);
+        let (_, step_spans) = loss_steps(losses, is_doubtful, keeps, false);
         let verdict = |operations: Vec<PlacedPart>| {
             let own: Vec<Span> = operations
                 .iter()

@@ -80,6 +80,7 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         let finished = core.checkpoints.finished();
         core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
     }
+    core.await_recalled_entries(caller).await?;
     let turn = core.turns.take(file.0);
     let turn = core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
     let number = core.next_number()?;

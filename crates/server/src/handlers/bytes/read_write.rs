@@ -179,6 +179,7 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
         let finished = core.checkpoints.finished();
         core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
     }
+    core.await_recalled_entries(caller).await?;
     // From the last look at the announcement to the commit nothing is awaited.
     core.until_writes_stand(request.file, &mut writes, caller.deadline).await?;
     let reply = write_pieces(core, caller, &request, writes, is_home, |end| reply_of(core, end))?;

@@ -64,6 +64,7 @@ pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, incoming: &mut 
         let finished = core.checkpoints.finished();
         core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
     }
+    core.await_recalled_entries(caller).await?;
     // From the last look at the announcement to the commit nothing is awaited.
     core.until_writes_stand(file, &mut writes, caller.deadline).await?;
     let reply_of = |end| CommitRegisteredReply { end: Some(end) }.to_bytes();

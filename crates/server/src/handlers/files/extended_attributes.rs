@@ -115,6 +115,7 @@ pub async fn set_extended(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
         let finished = core.checkpoints.finished();
         core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
     }
+    core.await_recalled_entries(caller).await?;
     check_set(core, caller, &request, size)?;
     let mut value = vec![0; size];
     place.region.read(0, &mut value);

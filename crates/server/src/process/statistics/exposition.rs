@@ -19,7 +19,7 @@ use MetricKind::{Counter, Gauge};
 /// of seconds is in nanoseconds in the report.
 type Row = (&'static str, &'static str, MetricKind, &'static str);
 
-const SINGLE: [Row; 46] = [
+const SINGLE: [Row; 50] = [
     ("busy_ns", "loop_busy_seconds_total", Counter, "Time in which the server's loop was at work."),
     (
         "waiting_ns",
@@ -58,6 +58,25 @@ const SINGLE: [Row; 46] = [
     ("contact_names", "contact_names", Gauge, "Names of others that this server holds delegations of."),
     ("contact_files", "contact_files", Gauge, "Files of others that this server holds open for its clients."),
     ("delegations_given", "delegations_given_total", Counter, "Delegations of names that were given to other servers."),
+    (
+        "entry_delegations_given",
+        "entry_delegations_given_total",
+        Counter,
+        "Delegations of all entries that were given to mounts.",
+    ),
+    (
+        "entry_delegations_recalled",
+        "entry_delegations_recalled_total",
+        Counter,
+        "Delegations of all entries that were called back.",
+    ),
+    (
+        "entry_delegations_expired",
+        "entry_delegations_expired_total",
+        Counter,
+        "Delegations of all entries that ended by time while somebody waited.",
+    ),
+    ("entry_delegations", "entry_delegations", Gauge, "Mounts that may keep entries of this server."),
     ("delegations_refused", "delegations_refused_total", Counter, "Delegations of names that were refused."),
     ("delegations_recalled", "delegations_recalled_total", Counter, "Delegations of names that were called back."),
     (
