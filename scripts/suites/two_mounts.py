@@ -6,6 +6,7 @@ Run one by hand with: two_mounts.py FIRST SECOND SCALE TEST"""
 
 import errno
 import fcntl
+import mmap
 import multiprocessing
 import os
 import pathlib
@@ -549,7 +550,209 @@ def many_names(first, second, scale):
     assert (first / "beyond").read_text() == "content" and os.stat(first / "beyond").st_nlink == count + 1
 
 
+def kept_entries(first, second, scale):
+    """What one view has looked at again and again, so that its kernel may keep it, is seen anew as soon as the other view has
+    changed it: by names, by the absence of names, by open files, by files that are open as paths alone, as the working
+    directory, in listings; whatever is changed, and also right after the kernel was told."""
+    views = (first, second)
+    (first / "sub").mkdir()
+    for name in ("file", "path", "a", "target"):
+        (first / name).write_text("x")
+    (first / "link").symlink_to("a")
+    rests = random.Random(5)
+    for at in range(8 * scale):
+        here, there = views[at % 2], views[1 - at % 2]
+        file, path = os.open(here / "file", os.O_RDONLY), os.open(here / "path", os.O_PATH)
+        os.chdir(here / "sub")
+        names = ("file", "path", "a", "link", "sub", "gone", "sub/gone")
+
+        def look():
+            for name in names:
+                try:
+                    os.lstat(here / name)
+                except FileNotFoundError:
+                    pass
+            os.fstat(file), os.fstat(path), os.stat("."), os.stat(here), os.listdir(here)
+
+        def keep():
+            # Nobody changes anything for some time now and then; else what is looked at has just been told.
+            for _ in range(3):
+                look()
+            if rests.random() < 0.5:
+                time.sleep(0.15)
+                look()
+                look()
+
+        keep()
+        os.write(writing := os.open(there / "file", os.O_WRONLY | os.O_APPEND), b"more")
+        os.close(writing)
+        assert os.fstat(file).st_size == os.stat(there / "file").st_size == os.lstat(here / "file").st_size, at
+        keep()
+        os.chmod(there / "path", 0o600 + at % 64)
+        assert os.fstat(path).st_mode & 0o777 == 0o600 + at % 64, at
+        assert os.stat(here / "path").st_mode & 0o777 == 0o600 + at % 64, at
+        keep()
+        before, top = os.stat("."), os.stat(here)
+        (there / "sub/gone").mkdir()
+        after = os.stat(".")
+        assert after.st_mtime_ns > before.st_mtime_ns and after.st_nlink == before.st_nlink + 1, at
+        assert os.path.isdir(here / "sub/gone") and os.listdir(".") == ["gone"], at
+        keep()
+        (there / "sub/gone").rmdir()
+        assert not os.path.exists(here / "sub/gone") and os.stat(".").st_nlink == before.st_nlink, at
+        keep()
+        (there / "gone").write_text("is here")
+        assert (here / "gone").read_text() == "is here" and os.stat(here).st_mtime_ns > top.st_mtime_ns, at
+        keep()
+        os.rename(there / "gone", there / "a")
+        assert not os.path.exists(here / "gone") and (here / "a").read_text() == "is here", at
+        keep()
+        os.link(there / "a", there / "gone")
+        assert os.stat(here / "a").st_nlink == 2 == os.stat(here / "gone").st_nlink, at
+        keep()
+        os.unlink(there / "gone")
+        assert os.stat(here / "a").st_nlink == 1 and "gone" not in os.listdir(here), at
+        keep()
+        os.unlink(there / "link")
+        (there / "link").symlink_to("target")
+        assert os.readlink(here / "link") == "target", at
+        keep()
+        os.utime(there / "a", ns=(5, 7 + at))
+        assert os.stat(here / "a").st_mtime_ns == 7 + at, at
+        keep()
+        os.truncate(there / "file", 0)
+        assert os.fstat(file).st_size == 0, at
+        # Its own changes a kernel knows of by itself.
+        keep()
+        os.rename(here / "file", here / "other")
+        assert not os.path.exists(here / "file") and os.path.exists(there / "other"), at
+        os.rename(here / "other", here / "file")
+        os.truncate(here / "file", at)
+        assert os.fstat(file).st_size == at == os.stat(there / "file").st_size, at
+        os.close(file), os.close(path)
+        os.chdir("/")
+
+
+def own_changes(first, second, scale):
+    """What a view changes itself, its kernel knows of: after each change names and attributes in it are those that the other view
+    is told, which has changed nothing and so asks."""
+    draw = random.Random(11)
+    names = [f"{directory}{name}" for directory in ("", "d/", "e/") for name in "abc"] + ["d", "e", "d/s", "e/s"]
+
+    def seen(view):
+        found = {}
+        for name in names + ["."]:
+            try:
+                at = os.lstat(view / name)
+                found[name] = (at.st_ino, at.st_mode, at.st_nlink, at.st_uid, at.st_gid, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
+            except (FileNotFoundError, NotADirectoryError):
+                found[name] = None
+        found["listed"] = sorted(os.listdir(view))
+        return found
+
+    def opened(name, flags, work):
+        file = os.open(first / name, flags, 0o640)
+        try:
+            return work(file)
+        finally:
+            os.close(file)
+
+    def map_and_write(file):
+        os.pwrite(file, b"x" * 5000, 0)
+        with mmap.mmap(file, 5000) as pages:
+            pages[draw.randrange(5000)] = 66
+            pages.flush()
+
+    def make_nameless(name):
+        file = os.open(first, os.O_TMPFILE | os.O_RDWR, 0o600)
+        os.write(file, b"nameless")
+        os.link(f"/proc/self/fd/{file}", first / name, follow_symlinks=True)
+        os.close(file)
+
+    write, create = os.O_RDWR, os.O_RDWR | os.O_CREAT
+    changes = [
+        lambda a, b: opened(a, create, lambda file: os.write(file, b"y" * draw.randrange(1, 9000))),
+        lambda a, b: opened(a, create | os.O_TRUNC, lambda file: None),
+        lambda a, b: opened(a, create | os.O_APPEND, lambda file: os.write(file, b"z" * draw.randrange(1, 9000))),
+        lambda a, b: opened(a, write, lambda file: os.ftruncate(file, draw.randrange(9000))),
+        lambda a, b: opened(a, write, lambda file: os.posix_fallocate(file, draw.randrange(9000), 100)),
+        lambda a, b: opened(a, write, map_and_write),
+        lambda a, b: opened(a, os.O_RDONLY, lambda of: opened(b, create, lambda to: os.copy_file_range(of, to, 4000))),
+        lambda a, b: opened(a, write, lambda file: os.fchmod(file, draw.choice((0o600, 0o755, 0o4755, 0o2770)))),
+        lambda a, b: make_nameless(a),
+        lambda a, b: os.truncate(first / a, draw.randrange(9000)),
+        lambda a, b: os.chmod(first / a, draw.choice((0o600, 0o644, 0o6755, 0o711))),
+        lambda a, b: os.chown(first / a, draw.randrange(3), draw.randrange(3), follow_symlinks=False),
+        lambda a, b: os.utime(first / a, ns=(draw.randrange(1 << 60), draw.randrange(1 << 60)), follow_symlinks=False),
+        lambda a, b: os.setxattr(first / a, "user.x", b"value", follow_symlinks=False),
+        lambda a, b: os.rename(first / a, first / b),
+        lambda a, b: os.rename(first / a, first / b),
+        lambda a, b: os.link(first / a, first / b, follow_symlinks=False),
+        lambda a, b: os.unlink(first / a),
+        lambda a, b: os.mkdir(first / a),
+        lambda a, b: os.mkdir(first / draw.choice(("d", "e", "d/s", "e/s"))),
+        lambda a, b: os.rmdir(first / a),
+        lambda a, b: os.symlink("a", first / a),
+    ]
+    for at in range(250 * scale):
+        change, names_of_it = draw.randrange(len(changes)), draw.sample(names, 2)
+        try:
+            changes[change](*names_of_it)
+            error = None
+        except OSError as failure:
+            error = failure
+        # Sometimes what was seen is kept before it is looked at again, sometimes something else is changed first.
+        if draw.random() < 0.7:
+            here = seen(first)
+            told = seen(second)
+            differing = [(name, here[name], told[name]) for name in told if here[name] != told[name]]
+            assert not differing, f"change {at} of kind {change} to {names_of_it} ({error}): here and there {differing}"
+        if draw.random() < 0.15:
+            time.sleep(0.15)
+            assert seen(first) == seen(second) == seen(first), at
+
+
+def told_by_the_other(first, second, scale):
+    """Who is told of a change sees it, and nobody ever sees anything older than he saw before: numbers in a name, a mode, a
+    size and the absence of a name, which one process changes with pauses in which others' kernels may keep what they see."""
+    count = 40 * scale
+    told = context.Value("i", 0)
+    (first / "n0").write_text("")
+    (first / "size").write_text("")
+
+    def work(number, view, start):
+        rests = random.Random(number)
+        start.wait()
+        if number == 0:
+            for at in range(1, count + 1):
+                os.rename(view / f"n{at - 1}", view / f"n{at}")
+                os.truncate(view / "size", at)
+                told.value = at
+                if rests.random() < 0.3:
+                    time.sleep(0.2)
+            return
+        seen = 0
+        while seen < count:
+            least = told.value
+            size = os.stat(view / "size").st_size
+            assert size >= max(least, seen), f"size {size}, told {least}, seen {seen}"
+            names = [at for at in range(seen, min(size + 3, count + 1)) if os.path.exists(view / f"n{at}")]
+            later = told.value
+            # It may move on between two looks, but not back.
+            assert all(at >= least for at in names), f"name {names}, told {least}"
+            if later == least and least == count:
+                assert names == [count], f"names {names} at the end"
+            seen = max(size, *names, seen)
+            if rests.random() < 0.2:
+                time.sleep(0.05)
+
+    together(4, work, first, second)
+
+
 TESTS = [
+    kept_entries,
+    own_changes,
+    told_by_the_other,
     append_from_both,
     shell_append,
     rename_token,

@@ -37,6 +37,7 @@ pub struct MountRequest {
     pub directory: PathBuf,
     thread_count: u64,
     io_uring: String,
+    keep_entries: String,
     timeout_ms: Option<u64>,
     allow_other: bool,
     suid: bool,
@@ -50,6 +51,7 @@ impl MountRequest {
             directory,
             thread_count: arguments.number("threads"),
             io_uring: arguments.text_or_default("io-uring"),
+            keep_entries: arguments.text_or_default("keep-entries"),
             timeout_ms: arguments.number_given("timeout-ms"),
             allow_other: arguments.flag("allow-other"),
             suid: arguments.flag("suid"),
@@ -64,6 +66,7 @@ impl MountRequest {
             "directory": self.directory.display().to_string(),
             "threads": self.thread_count,
             "io_uring": self.io_uring,
+            "keep_entries": self.keep_entries,
             "timeout_ms": self.timeout_ms,
             "allow_other": self.allow_other,
             "suid": self.suid,
@@ -78,6 +81,7 @@ impl MountRequest {
             directory: PathBuf::from(told["directory"].as_str()?),
             thread_count: told["threads"].as_u64()?,
             io_uring: told["io_uring"].as_str()?.to_owned(),
+            keep_entries: told["keep_entries"].as_str()?.to_owned(),
             timeout_ms: told["timeout_ms"].as_u64(),
             allow_other: told["allow_other"].as_bool()?,
             suid: told["suid"].as_bool()?,
@@ -195,6 +199,7 @@ fn serve(arguments: &Arguments, directory: PathBuf, descriptor: Option<i32>) -> 
         allow_other,
         suid: arguments.flag("suid"),
         dev: arguments.flag("dev"),
+        keep_entries: arguments.text_or_default("keep-entries") != "off",
     };
     let mount = match descriptor {
         Some(number) => {
@@ -262,6 +267,7 @@ pub fn start(wanted: &MountRequest, cluster: &Path) -> Outcome<ProcessId> {
     let mut command = Command::new(program);
     command.arg("mount").args(["--foreground", "--announce"]).arg("--cluster").arg(&cluster);
     command.arg(format!("--threads={}", wanted.thread_count)).arg(format!("--io-uring={}", wanted.io_uring));
+    command.arg(format!("--keep-entries={}", wanted.keep_entries));
     if let Some(timeout_ms) = wanted.timeout_ms {
         command.arg(format!("--timeout-ms={timeout_ms}"));
     }

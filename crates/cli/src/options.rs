@@ -334,6 +334,13 @@ pub static TABLE: &[OptionRow] = &[
         "whether requests of a mount come by io_uring, one thread for each core (Linux 6.14 on, and enable_uring of the module fuse): where the kernel has it, or else there is no mount, or never",
     ),
     setting(
+        "keep-entries",
+        Value::Choice(&["auto", "off"]),
+        "auto",
+        "auto|off",
+        "whether a mount's kernel keeps names and attributes until others change something: where it can be made to forget them in time (Linux 6.16 on), or never",
+    ),
+    setting(
         "interval-ms",
         Value::Number { least: 100, most: 60_000 },
         "1000",

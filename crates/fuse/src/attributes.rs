@@ -2,7 +2,7 @@
 
 use crate::protocol::{Access, Attr, GETATTR_HANDLE, Getattr, Header, Input, Setattr, setattr};
 use crate::serve::{Answer, Handled, Work, file_of, node_of};
-use client::{AttributeChanges, Attributes, Status, Timestamp};
+use client::{AttributeChanges, Attributes, Kind, Status, Timestamp};
 
 /// What stat(2) tells programs about the size of reads and writes that serve them best.
 const BLOCK_SIZE: u32 = 128 << 10;
@@ -72,9 +72,18 @@ fn changes_of(request: &Setattr) -> AttributeChanges {
     }
 }
 
+/// Whether attributes are complete, and nothing but changes that the kernel knows of or is told of takes them back: not
+/// those of a directory without a server's share of its times (a link count of 1), nor those of programs with set-user
+/// or set-group bits, which writes take away.
+pub fn may_keep(attributes: &Attributes) -> bool {
+    let is_whole = attributes.kind != Kind::Directory || attributes.link_count >= 2;
+    is_whole && (attributes.kind == Kind::Directory || attributes.mode & 0o6000 == 0)
+}
+
 impl Work<'_> {
     pub async fn get_attributes(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let request = Getattr::parse(&mut input)?;
+        let generation = self.begin_keeping();
         let attributes = if request.flags & GETATTR_HANDLE != 0 {
             let open = self.mounted.files.get(request.handle)?;
             self.run(async |files| files.stat_file(&open.file).await).await?
@@ -82,17 +91,21 @@ impl Work<'_> {
             let file = file_of(header.node);
             match self.run(async |files| files.look_id(file).await).await {
                 Err(error) if error.status == Status::StaleFile && self.mounted.directories.contains(header.node) => {
-                    self.output.attributes(&removed_directory(header.node));
+                    self.output.attributes(&removed_directory(header.node), 0);
                     return Ok(Answer::Output);
                 }
                 Err(error) if error.status == Status::StaleFile => match self.mounted.held.of_gone(file) {
-                    Some((attributes, _)) => attributes,
+                    Some((attributes, _)) => {
+                        self.output.attributes(&attr_of(&attributes), 0);
+                        return Ok(Answer::Output);
+                    }
                     None => return Err(error.into()),
                 },
                 other => other?,
             }
         };
-        self.output.attributes(&attr_of(&attributes));
+        let valid_ns = self.attribute_validity(generation, &attributes);
+        self.output.attributes(&attr_of(&attributes), valid_ns);
         Ok(Answer::Output)
     }
 
@@ -107,7 +120,13 @@ impl Work<'_> {
         } else {
             self.for_caller(header, async |files| files.set_attributes_id(node, &changes).await).await?
         };
-        self.output.attributes(&attr_of(&attributes));
+        let changes_rights = changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some();
+        if changes_rights && attributes.kind == Kind::Directory {
+            // What is kept of its entries is so by the rights that it had.
+            self.mounted.keeping.forget_entries();
+        }
+        // The kernel takes these in whatever it was told meanwhile.
+        self.output.attributes(&attr_of(&attributes), 0);
         Ok(Answer::Output)
     }
 

@@ -56,6 +56,12 @@ impl Device {
         (&self.0).write_all(&protocol::retrieve(number, node))
     }
 
+    /// Tells the kernel something that it does not answer but with an error: `NotFound` for a node that it does not have,
+    /// `InvalidInput` for what it does not understand.
+    pub fn notify(&self, words: &[u8]) -> io::Result<()> {
+        (&self.0).write_all(words)
+    }
+
     /// Sleeps until there is something to read.
     fn sleep(&self) -> io::Result<()> {
         let mut watched = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };

@@ -9,6 +9,38 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
+impl Errno {
+    /// Whether a change that fails so has certainly not happened, nor will.
+    pub fn says_what_happened(self) -> bool {
+        matches!(
+            self.0,
+            libc::ENOENT
+                | libc::EEXIST
+                | libc::ENOTDIR
+                | libc::EISDIR
+                | libc::ENOTEMPTY
+                | libc::ENAMETOOLONG
+                | libc::EINVAL
+                | libc::EACCES
+                | libc::EPERM
+                | libc::EFBIG
+                | libc::ESTALE
+                | libc::ENOSYS
+                | libc::ELOOP
+                | libc::EOPNOTSUPP
+                | libc::EBADF
+                | libc::ENODATA
+                | libc::EMLINK
+                | libc::EXDEV
+                | libc::EMFILE
+                | libc::ERANGE
+                | libc::E2BIG
+                | libc::ENXIO
+                | libc::EPROTO
+        )
+    }
+}
+
 impl From<Malformed> for Errno {
     fn from(_: Malformed) -> Errno {
         Errno(libc::EPROTO)

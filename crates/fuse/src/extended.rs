@@ -3,6 +3,9 @@
 use crate::errno::Errno;
 use crate::protocol::{Getxattr, Header, Input, Setxattr};
 use crate::serve::{Answer, Handled, Work, file_of};
+use client::Status;
+
+const SELINUX_LABEL: &[u8] = b"security.selinux";
 
 impl Work<'_> {
     /// What a caller gets who has room for so many bytes, or for none and asks how many there are.
@@ -20,8 +23,12 @@ impl Work<'_> {
     pub async fn get_extended(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Getxattr { size, .. } = Getxattr::parse(&mut input)?;
         let (node, name) = (file_of(header.node), input.name()?);
-        let value = self.for_caller(header, async |files| files.get_extended_id(node, name).await).await?;
-        self.sized(&value, size)
+        let value = self.for_caller(header, async |files| files.get_extended_id(node, name).await).await;
+        match value {
+            // ls(1) asks for the label of each file, unless it is told once that the file system has none.
+            Err(error) if error.status == Status::NoAttribute && name == SELINUX_LABEL => Err(Errno(libc::EOPNOTSUPP)),
+            value => self.sized(&value?, size),
+        }
     }
 
     pub async fn list_extended(&mut self, header: &Header, mut input: Input<'_>) -> Handled {

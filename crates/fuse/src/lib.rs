@@ -7,7 +7,8 @@
 //! interrupted (`interrupts.rs`). What others replace meanwhile is held for a while (`held.rs`), and let go by
 //! `upkeep.rs`. `mount.rs` puts the file system into the tree and takes it out.
 //!
-//! A door: it keeps what the kernel has open, and nothing of names, attributes or contents.
+//! A door: it keeps what the kernel has open, and nothing of names, attributes or contents. For how long the kernel may
+//! keep these, and how it is made to forget them, says `keeping.rs`.
 
 mod attributes;
 mod caller;
@@ -18,6 +19,7 @@ mod failed;
 mod handles;
 mod held;
 mod interrupts;
+mod keeping;
 mod listing;
 mod locks;
 mod mount;

@@ -4,6 +4,7 @@
 use crate::attributes::attr_of;
 use crate::device::TRANSFER_SIZE_MAX;
 use crate::errno::Errno;
+use crate::keeping::Validity;
 use crate::protocol::{Header, Input, Read, Release, directory_entry_size};
 use crate::serve::{Answer, Handled, Work, file_of, node_of};
 use client::{Credentials, DirectoryEntry, DirectoryListing, Kind};
@@ -65,6 +66,8 @@ impl Work<'_> {
     /// readdir, and readdirplus `with_attributes`: as many entries as there is room for, from a position on.
     pub async fn read_directory(&mut self, header: &Header, mut input: Input<'_>, with_attributes: bool) -> Handled {
         let request = Read::parse(&mut input)?;
+        // What the kernel keeps is not to be taken back by attributes that it may not keep.
+        let tells_attributes = with_attributes && !self.mounted.keeping.is_on();
         let listing = self.mounted.listings.get(request.handle)?;
         let room = (request.size as usize).min(TRANSFER_SIZE_MAX);
         let dots = [(AFTER_ITSELF, &b"."[..]), (AFTER_PARENT, b"..")];
@@ -83,28 +86,28 @@ impl Work<'_> {
         let entries = self
             .run_as(&listing.user, async |files| {
                 let mut entries = files.entries_from(&mut state, request.offset, count_max).await?;
-                if with_attributes {
+                if tells_attributes {
                     files.complete_entries(&mut entries).await?;
                 }
                 Ok::<_, client::Error>(entries)
             })
             .await;
         *listing.state() = Some(state);
-        self.fill(&entries.map_err(Errno::from)?, room, with_attributes)
+        self.fill(&entries.map_err(Errno::from)?, room, with_attributes, tells_attributes)
     }
 
-    fn fill(&mut self, entries: &[DirectoryEntry], room: usize, with_attributes: bool) -> Handled {
+    fn fill(&mut self, entries: &[DirectoryEntry], room: usize, with_attributes: bool, tells: bool) -> Handled {
         for entry in entries {
             if self.output.len() + directory_entry_size(&entry.name, with_attributes) > room {
                 break;
             }
-            if with_attributes && entry.kind == Kind::Directory {
+            if tells && entry.kind == Kind::Directory {
                 self.mounted.directories.note(node_of(entry.id));
             }
             if with_attributes {
-                match &entry.attributes {
-                    Some(attributes) => self.output.entry(&attr_of(attributes)),
-                    // It is gone since it was listed. The kernel will ask for it by name.
+                match entry.attributes.as_ref().filter(|_| tells) {
+                    Some(attributes) => self.output.entry(&attr_of(attributes), Validity::NONE),
+                    // Also one that is gone since it was listed: the kernel will ask for it by name.
                     None => self.output.no_entry(),
                 };
             }

@@ -10,6 +10,7 @@ use crate::failed::FailedLookUps;
 use crate::handles::Handles;
 use crate::held::HeldNodes;
 use crate::interrupts::Interrupts;
+use crate::keeping::Keeping;
 use crate::locks::LockOwners;
 use crate::ring::{Ring, cores_of_threads};
 use crate::seen::SeenDirectories;
@@ -67,6 +68,8 @@ pub struct MountOptions {
     pub suid: bool,
     /// Whether device nodes on it can be opened.
     pub dev: bool,
+    /// Whether the kernel keeps names and attributes, where it can be made to forget them in time (Linux 6.16).
+    pub keep_entries: bool,
 }
 
 /// Requests that the kernel has under way by itself at most: reads ahead of mapped files, pages written back.
@@ -213,6 +216,9 @@ impl Mount {
         let rings = agreement.rings(options.io_uring).inspect_err(|_| drop(unmounter.unmount()))?;
         let device = Arc::new(Device::share(session.as_fd())?);
         let is_concurrent = !rings.is_empty() || DevicePort::new(&device).is_concurrent();
+        let asker = options.keep_entries.then(|| client.another()).transpose();
+        let asker = asker.map_err(|error| io::Error::other(error.message))?;
+        let keeping = Arc::new(Keeping::new(asker, &device, options.allow_other || unmounter.mount.is_none()));
         let request_count_max = (!is_concurrent).then(|| options.thread_count.max(LONE_THREAD_COUNT));
         let mounted = Mounted {
             client,
@@ -226,9 +232,15 @@ impl Mount {
             failed: FailedLookUps::default(),
             owners: LockOwners::default(),
             interrupts: Interrupts::new(request_count_max),
+            keeping,
         };
         let (mounted, upkeep) = (Arc::new(mounted), Arc::default());
         Ok(Mount { _session: session, unmounter, mounted, upkeep, rings: Mutex::new(rings), options })
+    }
+
+    /// Whether the kernel keeps names and attributes.
+    pub fn keeps_entries(&self) -> bool {
+        self.mounted.keeping.is_on()
     }
 
     pub fn options(&self) -> &MountOptions {
@@ -250,6 +262,11 @@ impl Mount {
     /// Starts the threads that serve. The last one calls `ended`, when the file system is not mounted any more.
     pub fn serve(&self, ended: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let (mounted, upkeep) = (self.mounted.clone(), self.upkeep.clone());
+        if self.mounted.keeping.is_on() {
+            let keeping = self.mounted.keeping.clone();
+            let session = self.mounted.client.run(async |_, files| files.session());
+            reactor::threads::start("tabane-keeping", move || keeping.attend(session))?;
+        }
         reactor::threads::start("tabane-upkeep", move || upkeep.attend(&mounted))?;
         let last = Arc::new(LastOne::new(ended));
         let rings = std::mem::take(&mut *self.rings());
@@ -293,6 +310,7 @@ impl Mount {
     /// Closes what programs have left open, and tells the servers.
     pub fn finish(self) {
         self.mounted.interrupts.close();
+        self.mounted.keeping.end();
         self.upkeep.end();
         let left = self.mounted.files.drain();
         self.mounted.listings.drain();

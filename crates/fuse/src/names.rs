@@ -4,6 +4,7 @@
 use crate::attributes::attr_of;
 use crate::errno::Errno;
 use crate::held::OpenInode;
+use crate::keeping::Validity;
 use crate::open_file::{OPEN_FLAGS, OpenFile, how_to_open};
 use crate::protocol::{Create, Header, Input, Link, Mkdir, Mknod, Rename, Rename2};
 use crate::serve::{Answer, Handled, Work, close_all, file_of};
@@ -33,13 +34,19 @@ fn node_kind_of(mode: u32) -> Result<Kind, Errno> {
 }
 
 impl Work<'_> {
-    fn entry(&mut self, attributes: &Attributes) -> Handled {
+    fn entry(&mut self, attributes: &Attributes, validity: Validity) -> Handled {
         let attr = attr_of(attributes);
         if attributes.kind == client::Kind::Directory {
             self.mounted.directories.note(attr.node);
         }
-        self.output.entry(&attr);
+        self.output.entry(&attr, validity);
         Ok(Answer::Output)
+    }
+
+    /// What was just made in a directory. Its attributes the kernel takes in whatever it was told meanwhile.
+    async fn made(&mut self, parent: FileId, attributes: &Attributes, generation: Option<u64>) -> Handled {
+        let entry = self.entry_validity(parent, generation).await;
+        self.entry(attributes, Validity { entry, attributes: 0 })
     }
 
     fn done(&mut self) -> Handled {
@@ -51,7 +58,17 @@ impl Work<'_> {
         if let Some(errno) = self.mounted.failed.take(header.pid, parent, name) {
             return Err(errno);
         }
+        let generation = self.begin_keeping();
         let found = self.for_caller(header, async |files| files.lookup_at(parent, name).await).await;
+        if let Err(error) = &found
+            && error.status == Status::NotFound
+        {
+            let valid_ns = self.entry_validity(parent, generation).await;
+            if valid_ns > 0 {
+                self.output.absent(valid_ns);
+                return Ok(Answer::Output);
+            }
+        }
         let found = found.map_err(|error| {
             let was_silent = matches!(error.status, Status::TimedOut | Status::Unreachable);
             let errno = in_directory(error);
@@ -62,9 +79,11 @@ impl Work<'_> {
         })?;
         if found.kind != Kind::Directory && self.mounted.held.take_misled(header.pid) {
             let held = self.hold(header, (parent, name), found).await.map_err(in_directory)?;
-            return self.entry(&held);
+            return self.entry(&held, Validity::NONE);
         }
-        self.entry(&found)
+        let entry = self.entry_validity(parent, generation).await;
+        let attributes = self.attribute_validity(generation, &found);
+        self.entry(&found, Validity { entry, attributes })
     }
 
     /// Holds what was found at a name for whoever was told ESTALE before (`held.rs`). What is gone already is looked up
@@ -108,29 +127,32 @@ impl Work<'_> {
     pub async fn make_directory(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Mkdir { mode, .. } = Mkdir::parse(&mut input)?;
         let (parent, name) = (file_of(header.node), input.name()?);
+        let generation = self.begin_keeping();
         let made = self.for_caller(header, async |files| files.mkdir_at(parent, name, mode & 0o7777).await).await;
         let made = made.map_err(in_directory)?;
-        self.entry(&made)
+        self.made(parent, &made, generation).await
     }
 
     pub async fn make_symlink(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let (parent, name) = (file_of(header.node), input.name()?);
         let target = input.name()?;
+        let generation = self.begin_keeping();
         let made = self.for_caller(header, async |files| files.symlink_at(target, parent, name).await).await;
         let made = made.map_err(in_directory)?;
-        self.entry(&made)
+        self.made(parent, &made, generation).await
     }
 
     /// mknod(2): of a file it is a create without an open.
     pub async fn make_node(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Mknod { mode, device, .. } = Mknod::parse(&mut input)?;
         let (parent, name) = (file_of(header.node), input.name()?);
+        let generation = self.begin_keeping();
         if mode & libc::S_IFMT != libc::S_IFREG {
             let kind = node_kind_of(mode)?;
             let make =
                 async |files: &client::FileSystem| files.make_node_at(parent, name, kind, mode & 0o7777, device).await;
             let made = self.for_caller(header, make).await.map_err(in_directory)?;
-            return self.entry(&made);
+            return self.made(parent, &made, generation).await;
         }
         let how = client::OpenHow { exclusive: true, create: true, mode: mode & 0o7777, ..Default::default() };
         let make = async |files: &client::FileSystem| {
@@ -139,7 +161,7 @@ impl Work<'_> {
             Ok(attributes)
         };
         let made = self.for_caller(header, make).await.map_err(in_directory)?;
-        self.entry(&made)
+        self.made(parent, &made, generation).await
     }
 
     pub async fn create(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
@@ -149,10 +171,12 @@ impl Work<'_> {
         how.create = true;
         how.exclusive = request.flags & libc::O_EXCL as u32 != 0;
         how.mode = request.mode & 0o7777;
+        let generation = self.begin_keeping();
         let made = self.for_caller(header, async |files| files.open_at(parent, name, &how).await).await;
         let (file, attributes) = made.map_err(in_directory)?;
+        let entry = self.entry_validity(parent, generation).await;
         let handle = self.mounted.files.insert(OpenFile::new(file, self.mounted.callers.of(header)));
-        self.output.entry(&attr_of(&attributes)).opened(handle, OPEN_FLAGS);
+        self.output.entry(&attr_of(&attributes), Validity { entry, attributes: 0 }).opened(handle, OPEN_FLAGS);
         Ok(Answer::Output)
     }
 
@@ -167,7 +191,7 @@ impl Work<'_> {
         let made = self.for_caller(header, async |files| files.open_temporary_at(directory, &how).await).await;
         let (file, attributes) = made.map_err(in_directory)?;
         let handle = self.mounted.files.insert(OpenFile::new(file, self.mounted.callers.of(header)));
-        self.output.entry(&attr_of(&attributes)).opened(handle, OPEN_FLAGS);
+        self.output.entry(&attr_of(&attributes), Validity::NONE).opened(handle, OPEN_FLAGS);
         Ok(Answer::Output)
     }
 
@@ -208,16 +232,27 @@ impl Work<'_> {
     async fn rename_to(&mut self, header: &Header, mut input: Input<'_>, new_parent: u64, flags: u32) -> Handled {
         let (parent, new_parent) = (file_of(header.node), file_of(new_parent));
         let (name, new_name) = (input.name()?, input.name()?);
+        let moves = self.files.directory_moves();
         let renamed = self
             .for_caller(header, async |files| files.rename_at(parent, name, new_parent, new_name, flags).await)
             .await;
         renamed.map_err(in_directory)?;
+        if self.files.directory_moves() != moves {
+            // Some servers may still show the times of before.
+            self.mounted.keeping.give_back(self.files.reactor()).await;
+        } else if parent != new_parent
+            && !self.may_keep_beneath(parent).await | !self.may_keep_beneath(new_parent).await
+        {
+            // What the kernel keeps has come to where rights have to be asked for, or away from there.
+            self.mounted.keeping.forget_entries();
+        }
         self.done()
     }
 
     pub async fn link(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Link { node } = Link::parse(&mut input)?;
         let (parent, name, file) = (file_of(header.node), input.name()?, file_of(node));
+        let generation = self.begin_keeping();
         let linked = self
             .for_caller(header, async |files| {
                 files.link_id(file, parent, name).await?;
@@ -225,7 +260,7 @@ impl Work<'_> {
             })
             .await;
         let linked = linked.map_err(in_directory)?;
-        self.entry(&linked)
+        self.made(parent, &linked, generation).await
     }
 
     pub async fn read_link(&mut self, header: &Header) -> Handled {

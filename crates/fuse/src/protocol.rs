@@ -4,6 +4,7 @@
 //! Nothing of a request is believed before it was looked at: a structure that is too short is an error, a name without
 //! an end too.
 
+use crate::keeping::Validity;
 use std::io::IoSlice;
 
 /// What the kernel asks for.
@@ -96,6 +97,30 @@ pub fn retrieve(number: u64, node: u64) -> [u8; NOTIFY_RETRIEVE_SIZE] {
     bytes
 }
 
+/// `FUSE_NOTIFY_INC_EPOCH` and `FUSE_NOTIFY_INVAL_INODE`.
+const NOTIFY_INCREMENT_EPOCH: i32 = 8;
+const NOTIFY_INVALIDATE_INODE: i32 = 2;
+const NOTIFY_INVALIDATE_SIZE: usize = REPLY_HEADER_SIZE + 24;
+
+/// What makes all entries doubtful that the kernel has (Linux 6.16).
+pub fn increment_epoch() -> [u8; REPLY_HEADER_SIZE] {
+    let mut bytes = [0; REPLY_HEADER_SIZE];
+    bytes[..4].copy_from_slice(&(REPLY_HEADER_SIZE as u32).to_ne_bytes());
+    bytes[4..8].copy_from_slice(&NOTIFY_INCREMENT_EPOCH.to_ne_bytes());
+    bytes
+}
+
+/// What takes back the attributes of a node, and none of its pages. The kernel answers ENOENT where it has no such node.
+pub fn invalidate_attributes(node: u64) -> [u8; NOTIFY_INVALIDATE_SIZE] {
+    let mut bytes = [0; NOTIFY_INVALIDATE_SIZE];
+    bytes[..4].copy_from_slice(&(NOTIFY_INVALIDATE_SIZE as u32).to_ne_bytes());
+    bytes[4..8].copy_from_slice(&NOTIFY_INVALIDATE_INODE.to_ne_bytes());
+    bytes[16..24].copy_from_slice(&node.to_ne_bytes());
+    // A negative offset: no bytes.
+    bytes[24..32].copy_from_slice(&(-1i64).to_ne_bytes());
+    bytes
+}
+
 /// The request is not what this version of the language says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
@@ -112,6 +137,18 @@ pub struct Input<'a> {
 impl<'a> Input<'a> {
     pub fn new(structure: &'a [u8], rest: &'a [u8]) -> Input<'a> {
         Input { structure, rest }
+    }
+
+    /// What follows the header of a forget of several nodes.
+    pub fn forgotten_nodes(&mut self) -> Parsed<Vec<u64>> {
+        let count = self.u32()?;
+        self.u32()?;
+        let mut node_and_count = || -> Parsed<u64> {
+            let node = self.u64()?;
+            self.u64()?;
+            Ok(node)
+        };
+        (0..count).map(|_| node_and_count()).collect()
     }
 
     pub fn take(&mut self, size: usize) -> Parsed<&'a [u8]> {
@@ -246,6 +283,8 @@ pub struct Attr {
     pub block_size: u32,
 }
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 /// Bytes of an entry in a reply.
 pub const ENTRY_SIZE: usize = 128;
 
@@ -290,15 +329,22 @@ impl Output {
         self.u32(attr.device).u32(attr.block_size).u32(0)
     }
 
-    /// The reply to getattr and setattr: attributes that hold at this moment and no longer.
-    pub fn attributes(&mut self, attr: &Attr) -> &mut Output {
-        self.u64(0).u32(0).u32(0).attr(attr)
+    /// The reply to getattr and setattr: attributes that hold for so many nanoseconds.
+    pub fn attributes(&mut self, attr: &Attr, valid_ns: u64) -> &mut Output {
+        self.u64(valid_ns / SECOND_NS).u32((valid_ns % SECOND_NS) as u32).u32(0).attr(attr)
     }
 
-    /// A node that the kernel has one reference more to from now on. Name and attributes hold at this moment and no
-    /// longer.
-    pub fn entry(&mut self, attr: &Attr) -> &mut Output {
-        self.u64(attr.node).u64(0).u64(0).u64(0).u32(0).u32(0).attr(attr)
+    /// A node that the kernel has one reference more to from now on, with how long name and attributes hold.
+    pub fn entry(&mut self, attr: &Attr, validity: Validity) -> &mut Output {
+        let Validity { entry, attributes } = validity;
+        self.u64(attr.node).u64(0).u64(entry / SECOND_NS).u64(attributes / SECOND_NS);
+        self.u32((entry % SECOND_NS) as u32).u32((attributes % SECOND_NS) as u32).attr(attr)
+    }
+
+    /// That there is no such name, which holds for so many nanoseconds.
+    pub fn absent(&mut self, valid_ns: u64) -> &mut Output {
+        self.u64(0).u64(0).u64(valid_ns / SECOND_NS).u64(0).u32((valid_ns % SECOND_NS) as u32);
+        self.bytes(&[0; ENTRY_SIZE - 36])
     }
 
     /// An entry that the kernel takes no reference to.
@@ -402,11 +448,19 @@ mod tests {
             block_size: 4096,
         };
         let mut output = Output::default();
-        assert_eq!(output.attributes(&attr).len(), 104);
+        assert_eq!(output.attributes(&attr, 1_500_000_000).len(), 104);
+        assert_eq!(
+            (output.as_slice()[0], output.as_slice()[8..12].to_vec()),
+            (1, 500_000_000u32.to_ne_bytes().to_vec())
+        );
         assert_eq!(output.as_slice()[40..48], (-1i64).to_ne_bytes());
         assert_eq!(output.as_slice()[64..68], 999_999_999u32.to_ne_bytes());
         output = Output::default();
-        assert_eq!(output.entry(&attr).len(), ENTRY_SIZE);
+        assert_eq!(output.entry(&attr, Validity::NONE).len(), ENTRY_SIZE);
+        output = Output::default();
+        assert_eq!(output.absent(2_000_000_001).len(), ENTRY_SIZE);
+        assert_eq!((output.as_slice()[16], output.as_slice()[32], output.as_slice()[0]), (2, 1, 0));
+        assert_eq!((increment_epoch()[0], invalidate_attributes(5)[16]), (16, 5));
         for name in [&b"a"[..], b"12345678", b"123456789"] {
             output = Output::default();
             assert_eq!(output.directory_entry(1, 2, 8, name).len(), directory_entry_size(name, false));

@@ -9,6 +9,7 @@
 //!    watches the port too.
 //! 2. Each request is answered once, through the port that it came by.
 
+use crate::attributes::may_keep;
 use crate::caller::Callers;
 use crate::device::{Device, DevicePort};
 use crate::errno::Errno;
@@ -16,16 +17,17 @@ use crate::failed::FailedLookUps;
 use crate::handles::Handles;
 use crate::held::HeldNodes;
 use crate::interrupts::Interrupts;
+use crate::keeping::Keeping;
 use crate::listing::Listing;
 use crate::locks::LockOwners;
 use crate::open_file::OpenFile;
 use crate::port::{Message, Port, Taken};
 use crate::protocol::{Header, Input, Output, opcode};
 use crate::seen::SeenDirectories;
-use client::{Client, Credentials, File, FileSystem, Status};
+use client::{Attributes, Client, Credentials, File, FileSystem, Status};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use reactor::{Doorbell, Reactor};
+use reactor::{Doorbell, Nanos, Reactor};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -36,6 +38,8 @@ use wire::FileId;
 /// Requests that one thread has under way at most, beside those that wait for locks: these are bounded by themselves,
 /// and must not keep out who unlocks.
 pub const UNDER_WAY_MAX: usize = 256;
+
+const NANOS_PER_MS: Nanos = 1_000_000;
 
 /// Requests that a thread takes before it looks after those that are under way.
 const TAKEN_IN_ROW_MAX: usize = 16;
@@ -54,6 +58,7 @@ pub struct Mounted {
     pub failed: FailedLookUps,
     pub owners: LockOwners,
     pub interrupts: Interrupts,
+    pub keeping: Arc<Keeping>,
 }
 
 /// What a request came to.
@@ -202,8 +207,12 @@ impl Mounted {
         let mut work = Work { mounted: self, files, output: Output::default() };
         Box::pin(async move {
             let handled = work.handle(&mut message).await;
-            if let Err(Errno(libc::ESTALE)) = handled {
-                self.held.note_misled(message.header.pid);
+            match handled {
+                Err(Errno(libc::ESTALE)) => self.held.note_misled(message.header.pid),
+                Err(errno) if changes_something(message.header.opcode) && !errno.says_what_happened() => {
+                    self.keeping.doubt(files.reactor(), files.options().timeout_ms * NANOS_PER_MS).await;
+                }
+                _ => {}
             }
             Reply { message, output: work.output, handled }
         })
@@ -213,6 +222,31 @@ impl Mounted {
     pub fn device_port(&self) -> DevicePort {
         DevicePort::new(&self.device)
     }
+}
+
+/// Whether a request may change something that the kernel keeps.
+fn changes_something(operation: u32) -> bool {
+    matches!(
+        operation,
+        opcode::SETATTR
+            | opcode::SYMLINK
+            | opcode::MKNOD
+            | opcode::MKDIR
+            | opcode::UNLINK
+            | opcode::RMDIR
+            | opcode::RENAME
+            | opcode::RENAME2
+            | opcode::LINK
+            | opcode::OPEN
+            | opcode::CREATE
+            | opcode::TMPFILE
+            | opcode::WRITE
+            | opcode::FALLOCATE
+            | opcode::COPY_FILE_RANGE
+            | opcode::COPY_FILE_RANGE_64
+            | opcode::SETXATTR
+            | opcode::REMOVEXATTR
+    )
 }
 
 /// Closes files that no program has open.
@@ -260,6 +294,51 @@ impl Work<'_> {
         }
     }
 
+    /// Nothing is kept of nodes but what the kernel may keep itself.
+    fn forget(&self, header: &Header, mut input: Input<'_>) -> Handled {
+        let now = self.files.reactor().now();
+        if header.opcode == opcode::FORGET {
+            self.mounted.keeping.note_forgotten(header.node, now);
+        } else if self.mounted.keeping.is_on() {
+            for node in input.forgotten_nodes()? {
+                self.mounted.keeping.note_forgotten(node, now);
+            }
+        }
+        Ok(Answer::None)
+    }
+
+    /// The generation in which what is about to be asked for is learnt, if that may be kept.
+    pub fn begin_keeping(&self) -> Option<u64> {
+        match self.mounted.keeping.is_on() {
+            true => self.mounted.keeping.begin(self.files.reactor().now()),
+            false => None,
+        }
+    }
+
+    /// For how long the kernel may keep an entry of a directory that was learnt in a generation; nanoseconds.
+    pub async fn entry_validity(&self, parent: FileId, generation: Option<u64>) -> Nanos {
+        if generation.is_none() || !self.may_keep_beneath(parent).await {
+            return 0;
+        }
+        self.mounted.keeping.entry_validity(generation, self.files.reactor().now())
+    }
+
+    /// The same of attributes, which the kernel is told now.
+    pub fn attribute_validity(&self, generation: Option<u64>, attributes: &Attributes) -> Nanos {
+        if generation.is_none() || !may_keep(attributes) {
+            return 0;
+        }
+        let node = node_of(attributes.id);
+        self.mounted.keeping.attribute_validity(generation, node, self.files.reactor().now())
+    }
+
+    /// Whether the kernel may keep entries of a directory: everybody who may use the mount may search it.
+    pub async fn may_keep_beneath(&self, directory: FileId) -> bool {
+        let keeping = &self.mounted.keeping;
+        let alone = (!keeping.serves_others).then_some(self.mounted.user.uid);
+        !keeping.is_on() || self.files.is_searchable_by_all(directory, alone).await
+    }
+
     async fn handle(&mut self, message: &mut Message) -> Handled {
         let header = &message.header.clone();
         if header.opcode == opcode::READ {
@@ -268,8 +347,8 @@ impl Work<'_> {
         let input: Input<'_> = message.input();
         match header.opcode {
             opcode::LOOKUP => self.look_up(header, input).await,
-            // Nothing is kept of nodes, so there is nothing to forget.
-            opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => Ok(Answer::None),
+            opcode::FORGET | opcode::BATCH_FORGET => self.forget(header, input),
+            opcode::NOTIFY_REPLY => Ok(Answer::None),
             opcode::GETATTR => self.get_attributes(header, input).await,
             opcode::SETATTR => self.set_attributes(header, input).await,
             opcode::READLINK => self.read_link(header).await,

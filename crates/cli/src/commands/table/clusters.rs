@@ -34,7 +34,8 @@ pub const NEW_CLUSTER: [&str; 26] = [
     "start-timeout-ms",
 ];
 /// What a mount beside it is to be like.
-const MOUNT: [&str; 8] = ["mount", "threads", "io-uring", "allow-other", "suid", "dev", "cache", "contact"];
+const MOUNT: [&str; 9] =
+    ["mount", "threads", "io-uring", "keep-entries", "allow-other", "suid", "dev", "cache", "contact"];
 
 static UP_OPTIONS: [&str; 35] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
 static RUN_OPTIONS: [&str; 36] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms"], &MOUNT]);
@@ -267,6 +268,7 @@ pub static ROWS: &[Command] = &[
             "announce",
             "threads",
             "io-uring",
+            "keep-entries",
             "allow-other",
             "suid",
             "dev",

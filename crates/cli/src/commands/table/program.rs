@@ -8,7 +8,7 @@ use crate::{completion, doctor, manual};
 static CONFIG_OPTIONS: [&str; 37] = joined(&[
     &["explain", "json", "cluster"],
     &NEW_CLUSTER,
-    &["warm", "stop-timeout-ms", "jobs", "threads", "io-uring", "interval-ms", "color", "contact"],
+    &["warm", "stop-timeout-ms", "jobs", "threads", "io-uring", "keep-entries", "interval-ms", "color", "contact"],
 ]);
 
 /// In the order of the overview.
