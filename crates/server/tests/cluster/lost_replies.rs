@@ -277,7 +277,7 @@ const LOOKS: [Operation; 26] = [
     Operation::AwaitLock,
     // The simulator loses replies of contacts; what they opened ends with the session at the latest.
     Operation::OpenThrough,
-    // Not sent again: `kept_entries.rs`.
+    // Not sent again: `crates/sim/tests/kept_entries.rs`.
     Operation::KeepEntries,
     Operation::Find,
     Operation::TreeLog,
