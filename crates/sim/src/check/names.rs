@@ -277,10 +277,15 @@ fn is_doubtful<'a>(group: impl Iterator<Item = &'a Operation> + Clone) -> bool {
 fn loss_steps(losses: &Losses, is_doubtful: bool, keeps: bool, likely: bool) -> (Vec<LossStep>, Vec<Span>) {
     let is_doubtful = is_doubtful && losses.cluster.server_count() > 1;
     let (mut steps, mut spans) = (Vec::new(), Vec::new());
+    let mut returned = (0, 0);
     for setback in (0..losses.cluster.server_count()).flat_map(|server| losses.setbacks(server, None)) {
         let (server, kept) = (setback.server, steps.len());
+        let keep_span = setback.keep_span(likely);
+        // A server's losses come one after the other, also where what one took is shown for longer.
+        let start = if keeps && returned.0 == server { keep_span.start.max(returned.1) } else { keep_span.start };
+        returned = (server, setback.late_return_span().end);
         steps.push(LossStep::Keep(server));
-        spans.push(setback.keep_span(likely));
+        spans.push(Span { start, ..keep_span });
         for with_doubtful in [false, true].into_iter().take(1 + usize::from(is_doubtful)) {
             steps.push(LossStep::Return { server, kept, with_doubtful });
             spans.push(if keeps { setback.late_return_span() } else { setback.return_span() });
