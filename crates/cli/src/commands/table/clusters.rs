@@ -37,8 +37,8 @@ pub const NEW_CLUSTER: [&str; 26] = [
 const MOUNT: [&str; 9] =
     ["mount", "threads", "io-uring", "keep-entries", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 35] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
-static RUN_OPTIONS: [&str; 36] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms"], &MOUNT]);
+static UP_OPTIONS: [&str; 36] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
+static RUN_OPTIONS: [&str; 37] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
