@@ -336,9 +336,9 @@ pub static TABLE: &[OptionRow] = &[
     setting(
         "keep-entries",
         Value::Choice(&["auto", "off"]),
-        "auto",
+        "off",
         "auto|off",
-        "whether a mount's kernel keeps names and attributes until others change something: where it can be made to forget them in time (Linux 6.16 on), or never",
+        "whether a mount's kernel keeps names and attributes until others change something, where it can be made to forget them (Linux 6.16 on): fast, with the limits that docs/kept-entries.md names, or never",
     ),
     setting(
         "interval-ms",

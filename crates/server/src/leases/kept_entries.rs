@@ -345,7 +345,8 @@ impl Core {
         if !request.wanted {
             return kept.reply(kept::NONE, 0);
         }
-        if kept.keeping.time == 0 || kept.keeping.holders == 0 {
+        // What comes to be known of a backing tree is no change that anybody asks for.
+        if kept.keeping.time == 0 || kept.keeping.holders == 0 || self.backing.is_some() {
             return kept.reply(kept::NEVER, 0);
         }
         let asking = Asking::new(kept, session);
