@@ -58,7 +58,7 @@ fn check_changes(directory: &RunDirectory) -> Outcome {
             Err(reason) => silent.push(format!("server {index} does not tell: {reason}")),
             Ok(report) => {
                 let told = &report["backing"];
-                let names = ["chunks_dirty", "names_differing", "made_here"];
+                let names = ["changed_here", "names_differing", "made_here"];
                 counts.iter_mut().zip(names).for_each(|(sum, name)| *sum += told[name].as_u64().unwrap_or(0));
                 for change in told["changed"].as_array().into_iter().flatten() {
                     let text = |key: &str| change[key].as_str().unwrap_or_default();
@@ -74,12 +74,12 @@ fn check_changes(directory: &RunDirectory) -> Outcome {
     words.sort();
     words.dedup();
     words.extend(silent);
-    let [dirty, differing, made] = counts;
+    let [changed, differing, made] = counts;
     Err(Failure::failed(format!(
         "what was changed over {} is here alone, and nothing was stopped ({}, {} and {}):\n  {}\ncopy out what is wanted, then \
          say 'tabane down --discard' to lose it, or 'tabane down --keep' to stop the servers and keep all of it",
         backing.display(),
-        plural(dirty, "chunk") + " of its files written to",
+        plural(changed, "file") + " and directories of it changed",
         plural(differing, "name") + " removed or moved",
         plural(made, "file") + " and directories made",
         words.join("\n  ")

@@ -329,11 +329,11 @@ fn backing_lines(statuses: &[ServerStatus]) -> String {
     let Some(path) = reports().find_map(|(_, report)| report["path"].as_str()) else { return String::new() };
     let sum = |name: &str| reports().filter_map(|(_, report)| report[name].as_u64()).sum::<u64>();
     let mut text = format!(
-        "backing directory {path}: {} calls, {} known, {} fetched; {} chunks changed, {} names differ, {} made here\n",
+        "backing directory {path}: {} calls, {} known, {} fetched; {} changed here, {} names differ, {} made here\n",
         count_words(sum("calls")),
         count_words(sum("known")),
         size_short(sum("fetched_bytes")),
-        sum("chunks_dirty"),
+        sum("changed_here"),
         sum("names_differing"),
         sum("made_here"),
     );

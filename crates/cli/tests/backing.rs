@@ -99,6 +99,39 @@ fn staged_files() {
     ground.run(&["down"]);
 }
 
+/// Goal: whatever is changed of the tree, `down` says so: bytes where the tree had none, attributes alone, another name.
+/// Method: one change each to a new cluster over the same tree, and none.
+#[test]
+fn every_change_is_told() {
+    let changes: [(&[&str], &str); 6] = [
+        (&[], ""),
+        (&["cp", "letter", ":/empty"], "changed: empty"),
+        (&["truncate", "-s", "1000000", ":/chunk"], "changed: chunk"),
+        (&["chmod", "600", ":/empty"], "changed: empty"),
+        (&["chmod", "700", ":/directory"], "changed: directory"),
+        (&["ln", ":/chunk", ":/link"], "changed: chunk"),
+    ];
+    for (words, told) in changes {
+        let ground = Ground::new("backing-told");
+        let behind = ground.path.join("behind");
+        fs::create_dir_all(behind.join("directory")).unwrap();
+        fs::write(behind.join("empty"), "").unwrap();
+        fs::write(behind.join("chunk"), vec![7; 65_536]).unwrap();
+        ground.run(&["up", "--servers", "3", "--chunk-size", "64K", "--backing", behind.to_str().unwrap()]);
+        ground.run(&["ls", "-lR", ":/"]);
+        ground.run(&["stage", ":/chunk", ":/empty"]);
+        fs::write(ground.path.join("letter"), "precious").unwrap();
+        if words.is_empty() {
+            ground.run(&["down"]);
+        } else {
+            ground.run(words);
+            let complaint = ground.fail(1, &["down"]);
+            assert!(complaint.contains(told), "{words:?}: {complaint}");
+            ground.run(&["down", "--discard"]);
+        }
+    }
+}
+
 /// Goal: directories that can't be behind are refused in words, and nothing is left of the attempt.
 #[test]
 fn directories_that_cant_be_behind() {
