@@ -6,7 +6,7 @@
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::mounts::{self, MountPoint, MountRecord, MountSite, log_path, mount_on, record_of, source_of};
-use crate::run_directory::of_cluster_path;
+use crate::run_directory::{RunDirectory, of_cluster_path};
 use crate::session::{cluster_path, find_cluster, open_reactor};
 use client::{Client, Cluster, Contact, FileId, Options};
 use reactor::process::{ProcessId, SIGKILL, SIGTERM, inherited_descriptor, spawn_detached};
@@ -177,11 +177,26 @@ fn mount_directory(path: &Path) -> Outcome<PathBuf> {
 }
 
 /// Serves a mount until it is taken out of the tree, or a signal asks to. With a descriptor, one that is mounted.
+/// Refuses a directory of the tree that is behind the cluster: it would be in itself, without an end.
+fn check_not_behind(arguments: &Arguments, directory: &Path) -> Outcome {
+    let run_directory = of_cluster_path(&cluster_path(arguments));
+    let known = run_directory.and_then(|path| RunDirectory::shared(&path).cluster().ok().flatten());
+    match known.and_then(|(_, settings)| settings.backing) {
+        Some(backing) if directory.starts_with(&backing) => Err(Failure::failed(format!(
+            "{} lies in {}, which the cluster shows; mount it elsewhere",
+            directory.display(),
+            backing.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn serve(arguments: &Arguments, directory: PathBuf, descriptor: Option<i32>) -> Outcome {
     let of_system = |what: &str, error: io::Error| Failure::failed(format!("{what}: {}", io_words(&error)));
     // Before any thread is there, so that all of them leave signals to this one.
     let signals = HeldSignals::hold().map_err(|error| of_system("signals", error))?;
     let cluster = find_cluster(arguments)?;
+    check_not_behind(arguments, &directory)?;
     let mut options = Options::of_this_process().map_err(|error| Failure::failed(error.message))?;
     options.timeout_ms = arguments.number_given("timeout-ms").unwrap_or(options.timeout_ms);
     options.contact = arguments.text("contact").and_then(|word| Contact::from_word(&word)).unwrap_or(options.contact);

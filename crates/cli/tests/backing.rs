@@ -63,6 +63,10 @@ fn one_tree_of_both() {
         assert!(fs::read(ground.path.join("copy")).unwrap() == large[..100_000]);
     };
     check();
+    if common::fuse_is_here() {
+        let complaint = ground.fail(1, &["mount", behind.join("a").to_str().unwrap()]);
+        assert!(complaint.contains("mount it elsewhere"), "{complaint}");
+    }
     let complaint = ground.fail(1, &["down"]);
     for wanted in ["--discard", "--keep", "changed: one", "removed: many/file-007.txt", "made: new"] {
         assert!(complaint.contains(wanted), "{wanted}: {complaint}");
