@@ -15,8 +15,9 @@ use wire::Operation;
 /// Requests that belong to no line: those that follow a failure, and those of the servers' owner. Reads from lent
 /// memory and writes to it are counted with real servers (`lent.rs` and `registered_buffers.rs` in
 /// `crates/client/tests`). What contacts are asked, and ask, depends on how many open a file at a time:
-/// `crates/sim/tests/scale.rs` counts it.
-const WITHOUT_LINE: [Operation; 12] = [
+/// `crates/sim/tests/scale.rs` counts it. Over a backing tree a server asks once for each file that it has a part of
+/// (AskPlace); mounts that have entries kept ask each server all the time (KeepEntries).
+const WITHOUT_LINE: [Operation; 14] = [
     Operation::OpenThrough,
     Operation::Delegate,
     Operation::Recall,
@@ -29,6 +30,8 @@ const WITHOUT_LINE: [Operation; 12] = [
     Operation::Locate,
     Operation::RegisterBuffers,
     Operation::CommitRegistered,
+    Operation::AskPlace,
+    Operation::KeepEntries,
 ];
 const SERVERS_MAX: u32 = 8;
 const DOCUMENTATION: &str = include_str!("../../../../docs/semantics.md");
