@@ -731,18 +731,19 @@ def told_by_the_other(first, second, scale):
                 if rests.random() < 0.3:
                     time.sleep(0.2)
             return
-        seen = 0
-        while seen < count:
+        # The name moves on before the size does.
+        seen, seen_size = 0, 0
+        while seen_size < count:
             least = told.value
             size = os.stat(view / "size").st_size
-            assert size >= max(least, seen), f"size {size}, told {least}, seen {seen}"
+            assert size >= max(least, seen_size, seen - 1), f"size {size}, told {least}, seen {seen_size} and {seen}"
             names = [at for at in range(seen, min(size + 3, count + 1)) if os.path.exists(view / f"n{at}")]
             later = told.value
             # It may move on between two looks, but not back.
             assert all(at >= least for at in names), f"name {names}, told {least}"
             if later == least and least == count:
                 assert names == [count], f"names {names} at the end"
-            seen = max(size, *names, seen)
+            seen, seen_size = max(size, *names, seen), size
             if rests.random() < 0.2:
                 time.sleep(0.05)
 
