@@ -8,6 +8,7 @@ use crate::text::{parse_size, size_words};
 use client::Cluster;
 use server::Transport;
 use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use wire::Protection;
 
@@ -127,29 +128,27 @@ fn wanted_backing(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
     }
 }
 
-impl Settings {
-    /// Refuses a backing directory that this host does not have, or that holds the cluster's own files or lies among
-    /// them: `others` are directories of such files, each with what it is.
-    pub fn check_backing(&self, others: &[(&str, &Path)]) -> Outcome {
-        let Some(backing) = &self.backing else { return Ok(()) };
-        let refused = |why: String| {
-            let path = backing.display();
-            Err(Failure::failed(format!("--backing {path}: {why}; name a directory of the site's file system")))
-        };
-        match std::fs::metadata(backing) {
-            Err(error) => return refused(crate::failure::io_words(&error)),
-            Ok(facts) if !facts.is_dir() => return refused("it is no directory".to_owned()),
-            Ok(_) => {}
-        }
-        for (what, path) in others {
-            let path = existing_path(path);
-            if let Some(words) = server::backing_conflict(backing, &path) {
-                return refused(format!("it {words} {what}, {}", path.display()));
-            }
-        }
-        Ok(())
+/// The inode number of a backing directory on this host. Errors: this host does not have it, or it holds the cluster's
+/// own files or lies among them; `others` are directories of such files, each with what it is.
+pub fn check_backing(backing: &Path, others: &[(&str, &Path)]) -> Outcome<u64> {
+    let refused = |why: String| {
+        let path = backing.display();
+        Failure::failed(format!("--backing {path}: {why}; name a directory of the site's file system"))
+    };
+    let facts = std::fs::metadata(backing).map_err(|error| refused(crate::failure::io_words(&error)))?;
+    if !facts.is_dir() {
+        return Err(refused("it is no directory".to_owned()));
     }
+    for (what, path) in others {
+        let path = existing_path(path);
+        if let Some(words) = server::backing_conflict(backing, &path) {
+            return Err(refused(format!("it {words} {what}, {}", path.display())));
+        }
+    }
+    Ok(facts.ino())
+}
 
+impl Settings {
     /// The settings of a new cluster with this id and number of servers. Nothing is created. Errors: `Usage`; `Failed`
     /// when there is too little space.
     pub fn for_new_cluster(arguments: &Arguments, id: u128, servers: u32) -> Outcome<Settings> {

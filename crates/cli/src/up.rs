@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome, io_words};
 use crate::launch::{Start, Started, Survey, survey};
 use crate::run_directory::{RunDirectory, remove_stores};
 use crate::session::{default_run_directory, open_reactor};
-use crate::settings::{Settings, protection};
+use crate::settings::{Settings, check_backing, protection};
 use crate::store_memory::{free_space, mount_stores, remove_store};
 use crate::text::{plural, size_words};
 use client::Cluster;
@@ -226,8 +226,12 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
     reactor.fill_random(&mut key);
     let id = u128::from_ne_bytes(id);
     let settings = Settings::for_new_cluster(arguments, id, count)?;
-    settings
-        .check_backing(&[("the directory of the stores", &settings.stores), ("the run directory", &directory.path)])?;
+    if let Some(backing) = &settings.backing {
+        check_backing(
+            backing,
+            &[("the directory of the stores", &settings.stores), ("the run directory", &directory.path)],
+        )?;
+    }
     crate::warm::check(arguments, settings.store_size)?;
     let ports = choose_ports(reactor, HERE, arguments.number("port") as u16, count)?;
     if settings.metrics_port != 0 {

@@ -354,3 +354,32 @@ fn link_local_addresses() {
     );
     hosts.fail_up(&["--hosts", &list], &[&format!("host {name}"), "has no address beside loopback"]);
 }
+
+/// Goal: a backing directory has to be the same one on each host; where one host has none or another one, nothing is
+/// started and the words name the host. Method: a directory that all hosts see, and ones below the part that each has
+/// for itself.
+#[test]
+fn one_backing_directory() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let (list, shared, own) = (hosts.list(), hosts.base.join("shared"), hosts.base.join("place/site"));
+    std::fs::create_dir(&shared).unwrap();
+    for number in 0..20 {
+        std::fs::write(shared.join(format!("file-{number}")), "there\n").unwrap();
+    }
+    std::fs::create_dir(hosts.root(1).join("site")).unwrap();
+    let second = format!("host {}: ", hosts.name(2));
+    let given = own.display().to_string();
+    let complaint = hosts.fail(1, 1, &["up", "--hosts", &list, "--backing", &given]);
+    assert!(complaint.contains(&second) && complaint.contains("no such file"), "{complaint}");
+    std::fs::create_dir(hosts.root(2).join("site")).unwrap();
+    let names = [&*hosts.name(1), &*hosts.name(2)].join(" and ");
+    let complaint = hosts.fail(1, 1, &["up", "--hosts", &list, "--backing", &given]);
+    assert!(complaint.contains(&names) && complaint.contains("different directories"), "{complaint}");
+    [1, 2].iter().for_each(|host| std::fs::remove_dir(hosts.root(*host).join("site")).unwrap());
+    hosts.assert_empty();
+    hosts.up(&["--backing", shared.to_str().unwrap()]);
+    assert_eq!(hosts.run(2, &["ls", "/"]).lines().count(), 20);
+    assert_eq!(hosts.run(2, &["cat", "/file-7"]), "there\n");
+    hosts.run(1, &["down"]);
+    hosts.assert_empty();
+}

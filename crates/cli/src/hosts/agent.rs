@@ -15,7 +15,7 @@ use crate::mount::{self, MountRequest};
 use crate::mount_status::{self, MountStatus};
 use crate::run_directory::{RunDirectory, remove_stores};
 use crate::session::open_reactor;
-use crate::settings::Settings;
+use crate::settings::{Settings, check_backing};
 use crate::store_memory::free_space;
 use crate::together::{Either, join_all, race};
 use crate::up::{catch_signals, check_room, check_stores, choose_ports, claim_stores};
@@ -208,6 +208,8 @@ impl Agent {
         let free = free_space(existing)
             .map_err(|error| Failure::failed(format!("{}: {}", existing.display(), io_words(&error))))?;
         let device = existing.metadata().map_or(0, |facts| facts.dev());
+        let own_places: [(&str, &Path); 2] = [("the directory of the stores", &stores), ("the run directory", &path)];
+        let backing = told["backing"].as_str().map(|backing| check_backing(Path::new(backing), &own_places));
         Ok(json!({
             "address": address.to_string(),
             "ports": ports,
@@ -215,6 +217,7 @@ impl Agent {
             "made_stores": !stores.exists(),
             "free": free,
             "medium": format!("{}/{device}", reactor::process::machine()),
+            "backing": backing.transpose()?,
         }))
     }
 

@@ -162,6 +162,7 @@ impl<'a> New<'a> {
             "run_directory": self.directory.path.display().to_string(),
             "orders_shared": self.record.launcher.has_one_reader(),
             "stores": self.settings.stores.display().to_string(),
+            "backing": self.settings.backing.as_ref().map(|backing| backing.display().to_string()),
             "interface": self.interface.text(),
             "port": self.arguments.number("port"),
             "hosts": hosts,
@@ -180,6 +181,7 @@ impl<'a> New<'a> {
                 addresses[*server as usize] = address_of(facts, place).map(|address| ServerAddress { address });
             }
         }
+        self.check_one_backing(surveys)?;
         let servers: Option<Vec<ServerAddress>> = addresses.into_iter().collect();
         let servers = servers.ok_or_else(|| Failure::failed("a host did not say where it listens"))?;
         let addresses: std::collections::HashSet<_> = servers.iter().map(|server| server.address).collect();
@@ -202,6 +204,27 @@ impl<'a> New<'a> {
         self.directory.write(HOSTS_FILE, &self.record.to_text())?;
         self.directory.keep(&cluster, &self.settings)?;
         Ok(cluster)
+    }
+
+    /// Refuses a backing directory that is not the same one on all hosts, as where a file system is not mounted: names
+    /// that belong to servers there would be missing. Told apart by its inode number.
+    fn check_one_backing(&self, surveys: &Answers) -> Outcome {
+        let Some(backing) = &self.settings.backing else { return Ok(()) };
+        let found = surveys
+            .iter()
+            .zip(&self.record.hosts)
+            .filter_map(|((_, answer), host)| Some((host.name.as_str(), answer.as_ref().ok()?["backing"].as_u64()?)));
+        let found: Vec<(&str, u64)> = found.collect();
+        let Some(((first, inode), (other, _))) =
+            found.first().and_then(|first| Some((first, found.iter().find(|other| other.1 != first.1)?)))
+        else {
+            return Ok(());
+        };
+        Err(Failure::failed(format!(
+            "--backing {}: hosts {first} and {other} have different directories there (inode {inode} on {first}); see \
+             whether the site's file system is mounted on both, or name a directory that all hosts share",
+            backing.display()
+        )))
     }
 
     /// The store size that fits everywhere. Hosts that are one machine share what is free.

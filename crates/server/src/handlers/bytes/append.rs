@@ -97,8 +97,9 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         if is_spread {
             append.reserve(core, caller).await?;
         }
-        let own: Vec<ChunkRange> = append.pieces();
-        core.take_in(file, &layout, &own, true, caller.deadline).await?;
+        if file.is_from_behind() {
+            core.take_in(file, &layout, &append.pieces(), true, caller.deadline).await?;
+        }
         core.wait_for_read_leases(file).await;
         // A write to one of the home's own chunks may move the end during each wait.
         let end = core.inode(file)?.attributes.size;
