@@ -9,7 +9,7 @@ use crate::json::{Fields, put_name};
 use crate::paths::{Sided, join, sided};
 use crate::session::{Session, open_reactor};
 use crate::together::{Either, race};
-use crate::work::{Urgency, Work, run_all};
+use crate::work::{Work, run_all};
 use reactor::Reactor;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -58,19 +58,9 @@ impl Summing {
     }
 
     fn push(&self, item: ChecksumItem) {
-        let urgency = match item.facts.kind {
-            EntryKind::Directory => {
-                add(&self.progress.directories_left, 1);
-                Urgency::First
-            }
-            EntryKind::File => {
-                add(&self.progress.files_found, 1);
-                add(&self.progress.bytes_found, item.facts.size);
-                Urgency::Later
-            }
-            EntryKind::Symlink | EntryKind::Special(_) => return,
-        };
-        self.work.push(urgency, item);
+        if let Some(urgency) = self.progress.note_found(&item.facts) {
+            self.work.push(urgency, item);
+        }
     }
 
     async fn list(&self, item: &ChecksumItem) -> Result<(), String> {

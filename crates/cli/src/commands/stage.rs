@@ -9,7 +9,7 @@ use crate::paths::{inside, join};
 use crate::session::Session;
 use crate::text::{duration_words, plural, size_words};
 use crate::together::{Either, race};
-use crate::work::{Urgency, Work, run_all};
+use crate::work::{Work, run_all};
 use client::{FileSystem, OpenHow};
 use reactor::Reactor;
 use std::cell::{Cell, RefCell};
@@ -48,19 +48,9 @@ impl Staging {
     }
 
     fn push(&self, item: StageItem) {
-        let urgency = match item.facts.kind {
-            EntryKind::Directory => {
-                add(&self.progress.directories_left, 1);
-                Urgency::First
-            }
-            EntryKind::File => {
-                add(&self.progress.files_found, 1);
-                add(&self.progress.bytes_found, item.facts.size);
-                Urgency::Later
-            }
-            EntryKind::Symlink | EntryKind::Special(_) => return,
-        };
-        self.work.push(urgency, item);
+        if let Some(urgency) = self.progress.note_found(&item.facts) {
+            self.work.push(urgency, item);
+        }
     }
 
     async fn handle(&self, item: StageItem) {

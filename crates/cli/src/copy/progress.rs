@@ -1,6 +1,8 @@
 //! What a copy has done so far, for those who watch: a bar on a terminal, else a line every few seconds.
 
+use crate::copy::facts::{EntryKind, Facts};
 use crate::text::{count_words, duration_words, plural, size_words};
+use crate::work::Urgency;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use reactor::{Nanos, Reactor};
 use std::cell::Cell;
@@ -29,6 +31,22 @@ pub fn add(counter: &Cell<u64>, count: u64) {
 }
 
 impl Progress {
+    /// Counts what was found among what is to be read, and tells when its turn is; nothing where there is nothing to read.
+    pub fn note_found(&self, facts: &Facts) -> Option<Urgency> {
+        match facts.kind {
+            EntryKind::Directory => {
+                add(&self.directories_left, 1);
+                Some(Urgency::First)
+            }
+            EntryKind::File => {
+                add(&self.files_found, 1);
+                add(&self.bytes_found, facts.size);
+                Some(Urgency::Later)
+            }
+            EntryKind::Symlink | EntryKind::Special(_) => None,
+        }
+    }
+
     /// Takes bytes from those that were found: they need not be copied.
     pub fn take_bytes(&self, count: u64) {
         self.bytes_found.set(self.bytes_found.get().saturating_sub(count));

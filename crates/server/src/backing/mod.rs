@@ -8,11 +8,11 @@
 //!
 //! Who holds what: the server of a name looks for it and is the home of what it takes up, with its place. Other servers
 //! ask the home for a place once (`AskPlace`); of a file they keep it and are among its holders from then on, so that
-//! truncates and reaps reach them. Ids tell by themselves what was taken up (`FileId::is_from_behind`), so that for what
-//! was made here nothing is asked, looked up or kept.
+//! truncates and reaps reach them. Ids tell by themselves what was taken up (`FileId::is_from_behind`), so that for
+//! what was made here nothing is asked, looked up or kept.
 //!
-//! Levels: preparations ask other servers at level 3 alone (`AskPlace`, `AnnounceDirectory`), which answers from tables.
-//! So whatever waits for the tree or for such an answer, nothing waits for it in a circle.
+//! Levels: preparations ask other servers at level 3 alone (`AskPlace`, `AnnounceDirectory`), which answers from
+//! tables. So whatever waits for the tree or for such an answer, nothing waits for it in a circle.
 //!
 //! Invariants
 //! 1. A name that is neither here nor known not to be is looked at before any handler of a request about it runs; what
@@ -296,8 +296,8 @@ impl Core {
     }
 }
 
-/// How a backing directory and another one, of a cluster's own files, are in each other's way, in words; nothing if they
-/// are not.
+/// How a backing directory and another one, of a cluster's own files, are in each other's way, in words; nothing if
+/// they are not.
 pub fn conflict(backing: &Path, other: &Path) -> Option<&'static str> {
     match () {
         () if backing == other => Some("is"),
