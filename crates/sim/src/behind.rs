@@ -166,7 +166,7 @@ pub fn faults(profile: &Profile) -> BackingFaults {
     }
 }
 
-/// In some runs calls on one of the files hang for as long as clients work.
+/// In some runs calls on one of the files hang for as long as clients work, or half of the time that they may take.
 pub fn hang_some(world: &World, profile: &Profile) {
     let mut random = Random::new(profile.seed ^ 0x6861_6e67);
     if profile.faults.any() && random.percent(25) {

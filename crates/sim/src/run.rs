@@ -186,12 +186,17 @@ impl Run {
     fn work(&mut self) -> Result<(), String> {
         let mut nemesis = Nemesis::new(&self.harness, self.random.fork());
         let end = self.harness.world.now() + WORK_LIMIT;
+        // Each operation that meets with a call that hangs takes a time-out: not all of them have the time for that.
+        let mut hang_end = self.harness.profile.backing.then_some(end - WORK_LIMIT / 2);
         while self.working.get() > 0 {
             let now = self.harness.world.now();
+            if hang_end.take_if(|hang_end| now >= *hang_end).is_some() {
+                self.harness.world.release_backing();
+            }
             if now >= end {
                 return Err("the clients never came to an end".to_owned());
             }
-            let until = nemesis.next_remedy().unwrap_or(end).clamp(now, end);
+            let until = nemesis.next_remedy().unwrap_or(end).min(hang_end.unwrap_or(end)).clamp(now, end);
             let (working, harness) = (self.working.clone(), &self.harness);
             harness.world.run_until(|| working.get() == 0 || nemesis.is_due(harness), until - now);
             self.harness.start_error()?;
