@@ -16,39 +16,39 @@ fn word(tag: Tag, index: u64) -> u64 {
 
 /// Fills `bytes` with what write `tag` puts at `position` and after.
 pub fn fill(tag: Tag, position: u64, bytes: &mut [u8]) {
-    each_word(position, bytes.len(), |range, index, within| {
+    for (range, index, within) in words(position, bytes.len()) {
         let word = word(tag, index).to_le_bytes();
         let size = range.len();
         bytes[range].copy_from_slice(&word[within..within + size]);
-    });
+    }
 }
 
 /// Whether `bytes`, found at `position`, are what write `tag` puts there; tag 0 asks for zeros.
 pub fn matches(tag: Tag, position: u64, bytes: &[u8]) -> bool {
     if tag == 0 {
-        return bytes.iter().all(|byte| *byte == 0);
+        return bytes.chunks(ZEROS.len()).all(|part| *part == ZEROS[..part.len()]);
     }
-    let mut same = true;
-    each_word(position, bytes.len(), |range, index, within| {
-        if same {
-            let word = word(tag, index).to_le_bytes();
-            let size = range.len();
-            same = bytes[range] == word[within..within + size];
-        }
-    });
-    same
+    words(position, bytes.len()).all(|(range, index, within)| {
+        let word = word(tag, index).to_le_bytes();
+        let size = range.len();
+        bytes[range] == word[within..within + size]
+    })
 }
 
-/// Calls `visit(range of the bytes, word index, offset within the word)` for each aligned word that the bytes touch.
-fn each_word(position: u64, size: usize, mut visit: impl FnMut(std::ops::Range<usize>, u64, usize)) {
+/// What ranges that nobody wrote are compared with.
+static ZEROS: [u8; 4096] = [0; 4096];
+
+/// (range of the bytes, word index, offset within the word) of each aligned word that the bytes touch.
+fn words(position: u64, size: usize) -> impl Iterator<Item = (std::ops::Range<usize>, u64, usize)> {
     let mut done = 0;
-    while done < size {
+    std::iter::from_fn(move || {
         let at = position + done as u64;
         let within = (at % 8) as usize;
         let step = (8 - within).min(size - done);
-        visit(done..done + step, at / 8, within);
+        let range = done..done + step;
         done += step;
-    }
+        (step > 0).then_some((range, at / 8, within))
+    })
 }
 
 #[cfg(test)]
