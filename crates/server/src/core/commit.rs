@@ -42,7 +42,7 @@ impl Core {
         mut transaction: Transaction,
         records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
     ) -> Result<(), Failure> {
-        self.leases.check_kept(records.as_ref(), &self.tables.borrow(), self.reactor.now());
+        self.leases.check_kept(records.as_ref(), &self.tables.borrow(), &self.reactor);
         if records.as_ref().iter().any(Record::is_too_large) {
             let words = "the answer to this change is larger than what a server keeps of answers";
             return Err(Failure::with_text(Status::TooLarge, words));
@@ -64,9 +64,8 @@ impl Core {
         }
         let released = {
             let mut tables = self.tables.borrow_mut();
-            for record in records.into_iter().chain(derived) {
-                tables.apply(record, time, None);
-            }
+            // Not by a loop: each step of it would move the record once more.
+            records.into_iter().chain(derived).for_each(|record| tables.apply(record, time, None));
             self.publish_changes(&tables, &changes);
             if changes_tree {
                 self.publish_tree(&tables);

@@ -14,7 +14,7 @@ use crate::process::options::Bounds;
 use contact::Contact;
 use delegations::Delegations;
 use kept_entries::KeptEntries;
-use reactor::Nanos;
+use reactor::Reactor;
 use read_leases::ReadLeases;
 use wire::Attributes;
 
@@ -48,15 +48,15 @@ impl Leases {
     }
 
     /// Asserts that records which are about to be journalled take nothing from who holds a lease or a delegation.
-    pub fn check_kept(&self, records: &[Record<'_>], tables: &Tables, now: Nanos) {
-        let keeps_delegations = records.iter().all(|record| self.keeps_delegations(record, tables, now));
+    pub fn check_kept(&self, records: &[Record<'_>], tables: &Tables, reactor: &Reactor) {
+        let keeps_delegations = records.iter().all(|record| self.keeps_delegations(record, tables, reactor));
         assert!(keeps_delegations, "delegations, invariant 1");
-        let keeps_read_leases = records.iter().all(|record| self.keeps_read_leases(record, tables, now));
+        let keeps_read_leases = records.iter().all(|record| self.keeps_read_leases(record, tables, reactor));
         assert!(keeps_read_leases, "read leases, invariant 1");
     }
 
     /// Whether a record takes nothing from who holds a delegation.
-    fn keeps_delegations(&self, record: &Record<'_>, tables: &Tables, now: Nanos) -> bool {
+    fn keeps_delegations(&self, record: &Record<'_>, tables: &Tables, reactor: &Reactor) -> bool {
         if self.delegations.is_empty() {
             return true;
         }
@@ -73,11 +73,11 @@ impl Leases {
             }
             _ => None,
         };
-        lost.is_none_or(|(file, _)| !self.delegations.may_stand(file, now))
+        lost.is_none_or(|(file, _)| !self.delegations.may_stand(file, reactor.now()))
     }
 
     /// Whether a record changes nothing that who holds a read lease was told.
-    fn keeps_read_leases(&self, record: &Record<'_>, tables: &Tables, now: Nanos) -> bool {
+    fn keeps_read_leases(&self, record: &Record<'_>, tables: &Tables, reactor: &Reactor) -> bool {
         if self.read_leases.is_empty() {
             return true;
         }
@@ -96,6 +96,6 @@ impl Leases {
             }
             _ => None,
         };
-        changed.is_none_or(|file| !self.read_leases.may_stand(file, now))
+        changed.is_none_or(|file| !self.read_leases.may_stand(file, reactor.now()))
     }
 }

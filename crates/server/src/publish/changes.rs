@@ -59,7 +59,7 @@ impl Core {
         }
         let is_fit = |inode: &Inode| inode.attributes.kind == Kind::File && !has_dropped_bits(inode.attributes.mode);
         tables.inodes.get(file).as_ref().is_some_and(is_fit)
-            && !self.leases.read_leases.may_stand(file, self.reactor.now())
+            && (self.leases.read_leases.is_empty() || !self.leases.read_leases.may_stand(file, self.reactor.now()))
     }
 
     /// Somebody who may submit has written to a file: the next writes need not be asked for.
