@@ -26,6 +26,14 @@ struct tabane_directory;
 typedef int (*tabane_filler)(void *context, const char *name, const struct stat *attributes, off_t offset);
 
 /*
+ A range of a file, in bytes.
+ */
+struct tabane_range {
+  off_t offset;
+  size_t size;
+};
+
+/*
  What to look for; all of it must hold. `tabane_search_init` lets everything through.
  */
 struct tabane_search {
@@ -312,6 +320,35 @@ ssize_t tabane_preadv(int descriptor, const struct iovec *vector, int count, off
  `vector` points to `count` elements that name readable bytes.
  */
 ssize_t tabane_pwritev(int descriptor, const struct iovec *vector, int count, off_t offset);
+
+/*
+ Reads a list of ranges, in any order, into several buffers, in which the bytes of one range follow those of the one
+ before it; the file position stays. All together are one request to each server that holds a part. Returns the bytes
+ read of all ranges: what of them lies beyond the end of the file is missing, and its place in the buffers has no
+ meaning. Errors: EINVAL unless the buffers are as large as the ranges.
+
+ `ranges` points to `range_count` elements, `vector` to `count` elements that name writable bytes, none overlapping
+ another.
+ */
+ssize_t tabane_preadv_list(int descriptor,
+                           const struct tabane_range *ranges,
+                           size_t range_count,
+                           const struct iovec *vector,
+                           int count);
+
+/*
+ Writes a list of ranges, in any order, from several buffers, in which the bytes of one range follow those of the one
+ before it; the file position stays. All together are one request to each server that gets a part. Where ranges
+ overlap, either may win. Returns the bytes written, counted from the beginning of the list. Errors: EINVAL unless
+ the buffers are as large as the ranges.
+
+ `ranges` points to `range_count` elements, `vector` to `count` elements that name readable bytes.
+ */
+ssize_t tabane_pwritev_list(int descriptor,
+                            const struct tabane_range *ranges,
+                            size_t range_count,
+                            const struct iovec *vector,
+                            int count);
 
 /*
  Moves the file position: SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA or SEEK_HOLE. Returns the new one.

@@ -2,7 +2,7 @@
 
 use crate::convert::*;
 use crate::mounted;
-use client::{Error, Kind, OpenHow, Result, Status};
+use client::{Error, FileRange, Kind, OpenHow, Result, Status};
 use libc::{c_char, c_int, c_void, iovec, mode_t, off_t, size_t, ssize_t};
 use std::io::{IoSlice, IoSliceMut};
 
@@ -172,6 +172,73 @@ pub unsafe extern "C" fn tabane_pwritev(
     // SAFETY: the caller promises it.
     let places = unsafe { sources_of(vector, count) };
     count_of(places.and_then(|places| mounted()?.write_at(descriptor, &places, offset)))
+}
+
+/// A range of a file, in bytes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TabaneRange {
+    pub offset: off_t,
+    pub size: size_t,
+}
+
+/// # Safety
+/// `ranges` points to `count` elements.
+unsafe fn ranges_of(ranges: *const TabaneRange, count: size_t) -> Result<Vec<FileRange>> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if ranges.is_null() {
+        return Err(Error::new(Status::Invalid, "ranges is NULL"));
+    }
+    // SAFETY: the caller promises it.
+    let ranges = unsafe { std::slice::from_raw_parts(ranges, count) };
+    let range_of = |range: &TabaneRange| match u64::try_from(range.offset) {
+        Ok(offset) => Ok(FileRange { offset, size: range.size as u64 }),
+        Err(_) => Err(Error::new(Status::Invalid, format!("offset {} is negative", range.offset))),
+    };
+    ranges.iter().map(range_of).collect()
+}
+
+/// Reads a list of ranges, in any order, into several buffers, in which the bytes of one range follow those of the one
+/// before it; the file position stays. All together are one request to each server that holds a part. Returns the bytes
+/// read of all ranges: what of them lies beyond the end of the file is missing, and its place in the buffers has no
+/// meaning. Errors: EINVAL unless the buffers are as large as the ranges.
+///
+/// # Safety
+/// `ranges` points to `range_count` elements, `vector` to `count` elements that name writable bytes, none overlapping
+/// another.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_preadv_list(
+    descriptor: c_int,
+    ranges: *const TabaneRange,
+    range_count: size_t,
+    vector: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    // SAFETY: the caller promises it.
+    let (ranges, places) = unsafe { (ranges_of(ranges, range_count), destinations_of(vector, count)) };
+    count_of(ranges.and_then(|ranges| mounted()?.read_list_at(descriptor, &ranges, &mut places?)))
+}
+
+/// Writes a list of ranges, in any order, from several buffers, in which the bytes of one range follow those of the one
+/// before it; the file position stays. All together are one request to each server that gets a part. Where ranges
+/// overlap, either may win. Returns the bytes written, counted from the beginning of the list. Errors: EINVAL unless
+/// the buffers are as large as the ranges.
+///
+/// # Safety
+/// `ranges` points to `range_count` elements, `vector` to `count` elements that name readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_pwritev_list(
+    descriptor: c_int,
+    ranges: *const TabaneRange,
+    range_count: size_t,
+    vector: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    // SAFETY: the caller promises it.
+    let (ranges, places) = unsafe { (ranges_of(ranges, range_count), sources_of(vector, count)) };
+    count_of(ranges.and_then(|ranges| mounted()?.write_list_at(descriptor, &ranges, &places?)))
 }
 
 /// Moves the file position: SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA or SEEK_HOLE. Returns the new one.

@@ -1,6 +1,7 @@
 //! The blocking face: any number of threads share one reactor, one session and one directory cache.
 
 use crate::bytes::ranges::Allocation;
+use crate::bytes::stripe::FileRange;
 use crate::error::{Error, Result};
 use crate::filesystem::FileSystem;
 use crate::names::directory::{DirectoryEntry, DirectoryStream};
@@ -145,6 +146,10 @@ blocking! {
     fn write_at(file: &File, bytes: &[u8], offset: u64) -> Result<usize>;
     /// See `FileSystem::write_vectored_at`.
     fn write_vectored_at(file: &File, places: &[IoSlice<'_>], offset: u64) -> Result<usize>;
+    /// See `FileSystem::read_list_at`.
+    fn read_list_at(file: &File, ranges: &[FileRange], places: &mut [IoSliceMut<'_>]) -> Result<Vec<usize>>;
+    /// See `FileSystem::write_list_at`.
+    fn write_list_at(file: &File, ranges: &[FileRange], places: &[IoSlice<'_>]) -> Result<usize>;
     /// See `FileSystem::append`.
     fn append(file: &File, bytes: &[u8]) -> Result<u64>;
     /// See `FileSystem::synchronise`.

@@ -6,6 +6,7 @@
 //!    that read one descriptor never get the same bytes.
 
 use crate::blocking::Client;
+use crate::bytes::stripe::FileRange;
 use crate::error::{Error, Result};
 use crate::open_files::file::File;
 use std::future::poll_fn;
@@ -214,6 +215,18 @@ impl Mounted {
     pub fn write_at(&self, descriptor: i32, places: &[IoSlice<'_>], offset: i64) -> Result<usize> {
         let open = self.get(descriptor)?;
         self.client.write_vectored_at(&open.file, places, checked_offset(offset)?)
+    }
+
+    /// Reads a list of ranges, as `FileSystem::read_list_at` does; the position stays. Returns the bytes read of all.
+    pub fn read_list_at(&self, descriptor: i32, ranges: &[FileRange], places: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let open = self.get(descriptor)?;
+        Ok(self.client.read_list_at(&open.file, ranges, places)?.into_iter().sum())
+    }
+
+    /// Writes a list of ranges, as `FileSystem::write_list_at` does; the position stays.
+    pub fn write_list_at(&self, descriptor: i32, ranges: &[FileRange], places: &[IoSlice<'_>]) -> Result<usize> {
+        let open = self.get(descriptor)?;
+        self.client.write_list_at(&open.file, ranges, places)
     }
 
     /// Moves the position. Errors: `Invalid` when it would be negative or beyond the largest file size; `NoData` as

@@ -6,10 +6,12 @@ use crate::pattern;
 use crate::profile::Sabotage;
 use client::tests::{Order, Test, Tests};
 use client::{
-    Attributes, DirectoryEntry, File, FileSystem, Kind, LockRange, Locker, OpenHow, Search, Status, Timestamp,
+    Attributes, DirectoryEntry, File, FileRange, FileSystem, Kind, LockRange, Locker, OpenHow, Search, Status,
+    Timestamp,
 };
 use reactor::Nanos;
 use std::cell::{Cell, RefCell};
+use std::io::{IoSlice, IoSliceMut};
 use std::rc::Rc;
 use wire::messages::rename_flags;
 
@@ -382,6 +384,70 @@ impl Client {
         }
         self.finish(index, &action, outcome.unwrap_or_else(|error| file_refusal(error.status))).await;
         status
+    }
+
+    /// Writes or reads several ranges of an open file by one call, and notes each. False if the file is gone.
+    pub async fn perform_list(&self, actions: Vec<Action>, handle: &Handle) -> bool {
+        let indices: Vec<usize> = actions.iter().map(|action| self.start(action)).collect();
+        let range = |action: &Action| match *action {
+            Action::Write { offset, size, .. } | Action::Read { offset, size, .. } => FileRange { offset, size },
+            _ => unreachable!("lists are written and read"),
+        };
+        let ranges: Vec<FileRange> = actions.iter().map(range).collect();
+        let mut bytes = vec![0xee; ranges.iter().map(|range| range.size as usize).sum()];
+        let outcomes = match actions[0] {
+            Action::Write { .. } => self.write_list(&actions, handle, &ranges, &mut bytes).await,
+            _ => self.read_list(handle, &ranges, &mut bytes).await,
+        };
+        let error = outcomes.as_ref().err().map(|error| error.status);
+        if error == Some(Status::StaleFile) {
+            self.look_whether_forgotten(&[handle.file.id]).await;
+        }
+        let failed = |status| vec![file_refusal(status); actions.len()];
+        let outcomes = outcomes.unwrap_or_else(|error| failed(error.status));
+        for ((index, action), outcome) in indices.into_iter().zip(&actions).zip(outcomes) {
+            self.finish(index, action, outcome).await;
+        }
+        error != Some(Status::StaleFile)
+    }
+
+    async fn write_list(
+        &self,
+        actions: &[Action],
+        handle: &Handle,
+        ranges: &[FileRange],
+        bytes: &mut [u8],
+    ) -> client::Result<Vec<Outcome>> {
+        let mut rest = &mut bytes[..];
+        for action in actions {
+            let &Action::Write { offset, size, tag, .. } = action else { unreachable!("all are writes") };
+            let (part, others) = rest.split_at_mut(size as usize);
+            pattern::fill(tag, offset, part);
+            rest = others;
+        }
+        let (first, second) = bytes.split_at(bytes.len() / 3);
+        let places = [IoSlice::new(first), IoSlice::new(second)];
+        let written = self.file_system.write_list_at(&handle.file, ranges, &places).await? as u64;
+        let mut end = 0;
+        let outcome = |range: &FileRange| {
+            end += range.size;
+            // A short count says that an error struck somewhere behind it.
+            if end <= written { Outcome::Done } else { Outcome::Unknown(None) }
+        };
+        Ok(ranges.iter().map(outcome).collect())
+    }
+
+    async fn read_list(&self, handle: &Handle, ranges: &[FileRange], bytes: &mut [u8]) -> client::Result<Vec<Outcome>> {
+        let (first, second) = bytes.split_at_mut(bytes.len() / 3);
+        let mut places = [IoSliceMut::new(first), IoSliceMut::new(second)];
+        let counts = self.file_system.read_list_at(&handle.file, ranges, &mut places).await?;
+        let mut rest = &bytes[..];
+        let outcome = |(range, count): (&FileRange, usize)| {
+            let (part, others) = rest.split_at(range.size as usize);
+            rest = others;
+            Outcome::Bytes(part[..count].to_vec())
+        };
+        Ok(ranges.iter().zip(counts).map(outcome).collect())
     }
 
     /// Opens a file for a read that comes some time later: what was told with the open must not be what is read then,

@@ -25,6 +25,8 @@ pub(crate) const NEW_FILE_COUNT: u64 = 64;
 /// Files that only copies change: what is copied on would have too many origins to check.
 const COPIES: [&str; 2] = ["copy0", "copy1"];
 const HANDLE_COUNT_MAX: usize = 4;
+/// Ranges of one call.
+const LIST_COUNT_MAX: u64 = 4;
 /// Most bytes of one read or write.
 const SIZE_MAX: u64 = 3 << 20;
 /// Longest that a client sleeps while others work, and most operations of others that it sleeps through once it has
@@ -164,8 +166,9 @@ impl Worker {
         };
         match kind {
             0..14 => self.open_some().await,
-            14..32 if !self.handles.is_empty() => self.write().await,
-            32..50 if !self.handles.is_empty() => self.read().await,
+            14..31 if !self.handles.is_empty() => self.write().await,
+            31..33 if !self.handles.is_empty() => self.on_list().await,
+            33..50 if !self.handles.is_empty() => self.read().await,
             50..56 if !self.handles.is_empty() => self.on_handle().await,
             56..59 => self.append().await,
             59..61 => self.on_locks().await,
@@ -322,34 +325,60 @@ impl Worker {
 
     async fn write(&mut self) {
         let handle = self.some_handle();
+        let action = self.some_write(&handle);
+        self.work_on(action, &handle).await;
+    }
+
+    fn some_write(&mut self, handle: &Handle) -> Action {
         let chunk_size = handle.file.layout.chunk_size;
-        let action = Action::Write {
+        Action::Write {
             file: handle.file.id,
             chunk_size,
             offset: self.offset(chunk_size.into()),
             size: self.size(chunk_size.into()),
             tag: self.plan.tag(),
-        };
-        self.work_on(action, &handle).await;
+        }
+    }
+
+    /// Writes or reads several ranges by one call.
+    async fn on_list(&mut self) {
+        let handle = self.some_handle();
+        let writes = self.random.percent(50);
+        let count = self.random.between(1, LIST_COUNT_MAX);
+        let mut actions = Vec::new();
+        for _ in 0..count {
+            actions.push(if writes { self.some_write(&handle) } else { self.some_read(&handle) });
+        }
+        if !self.client.perform_list(actions, &handle).await {
+            self.forget_handle(&handle);
+        }
     }
 
     /// Performs an operation on an open file, which is let go of when it turns out to be gone.
     pub(crate) async fn work_on(&mut self, action: Action, handle: &Handle) {
         if !self.client.perform_on(action, handle).await {
-            self.handles.retain(|other| other.file.id != handle.file.id);
+            self.forget_handle(handle);
         }
+    }
+
+    fn forget_handle(&mut self, handle: &Handle) {
+        self.handles.retain(|other| other.file.id != handle.file.id);
     }
 
     async fn read(&mut self) {
         let handle = self.some_handle();
+        let action = self.some_read(&handle);
+        self.work_on(action, &handle).await;
+    }
+
+    fn some_read(&mut self, handle: &Handle) -> Action {
         let chunk_size = handle.file.layout.chunk_size;
-        let action = Action::Read {
+        Action::Read {
             file: handle.file.id,
             chunk_size,
             offset: self.offset(chunk_size.into()),
             size: self.size(chunk_size.into()),
-        };
-        self.work_on(action, &handle).await;
+        }
     }
 
     async fn on_handle(&mut self) {

@@ -46,6 +46,27 @@ static void files(void) {
     FAILS(tabane_preadv(fd, parts, -1, 0), EINVAL);
     FAILS(tabane_preadv(fd, NULL, 1, 0), EINVAL);
 
+    struct tabane_range list[3] = {{20000, 7000}, {0, 0}, {100, 28000}};
+    CHECK(tabane_preadv_list(fd, list, 3, parts, 3) == 35000);
+    CHECK(memcmp(place, data + 20000, 7000) == 0 && memcmp(place + 7000, data + 100, 28000) == 0);
+    memcpy(place, data + 5, 35000);
+    CHECK(tabane_pwritev_list(fd, list, 3, parts, 3) == 35000);
+    CHECK(tabane_pread(fd, place, 28000, 100) == 28000);
+    CHECK(memcmp(place, data + 7005, 19900) == 0);
+    CHECK(memcmp(place + 19900, data + 5, 7000) == 0 || memcmp(place + 19900, data + 26905, 7000) == 0);
+    CHECK(tabane_pwrite(fd, data, SIZE, 0) == SIZE);
+    list[1] = (struct tabane_range){SIZE + 35000 - 10, 35000 - 7000 - 28000 + 1};
+    FAILS(tabane_preadv_list(fd, list, 3, parts, 3), EINVAL);
+    list[0].size -= 1;
+    CHECK(tabane_preadv_list(fd, list, 3, parts, 3) == 35000);
+    list[1].offset = SIZE + 35000;
+    CHECK(tabane_preadv_list(fd, list, 3, parts, 3) == 34999);
+    FAILS(tabane_preadv_list(fd, NULL, 3, parts, 3), EINVAL);
+    FAILS(tabane_preadv_list(fd, list, 3, parts, -1), EINVAL);
+    list[1].offset = -1;
+    FAILS(tabane_pwritev_list(fd, list, 3, parts, 3), EINVAL);
+    CHECK(tabane_preadv_list(fd, NULL, 0, NULL, 0) == 0);
+
     struct stat st;
     CHECK(tabane_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == SIZE + 35000);
     CHECK((st.st_mode & 0777) == 0644 && st.st_nlink == 1 && st.st_blksize == 4096);

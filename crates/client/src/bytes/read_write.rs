@@ -11,7 +11,7 @@
 //!    forgets our session; where the size turns out to be larger, the range is read again. So a byte that was written in
 //!    between is never returned as a zero.
 
-use crate::bytes::stripe::{Destination, Share, Source, deal, fill_zero};
+use crate::bytes::stripe::{Destination, FileRange, Share, Source, deal, fill_zero, part_of_ranges};
 use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
 use crate::open_files::file::{File, KnownSize};
@@ -45,7 +45,31 @@ impl FileSystem {
 
     /// Reads into several places, one after the other, as `read_at` does.
     pub async fn read_vectored_at(&self, file: &File, places: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
-        self.try_read(file, places, offset).await.map_err(|request_error| request_error.about_file(file.id))
+        let size = places.iter().map(|place| place.len()).sum::<usize>() as u64;
+        let range = FileRange { offset, size: size.min(FILE_SIZE_MAX.saturating_sub(offset)) };
+        let end = self.try_read(file, places, &[range]).await;
+        let end = end.map_err(|request_error| request_error.about_file(file.id))?;
+        Ok(range.size_before(end) as usize)
+    }
+
+    /// Reads a list of ranges, in any order, into several places, in which the bytes of one range follow those of the
+    /// one before it: one request to each server that holds a part, whatever their number. Returns the bytes read of
+    /// each range: fewer than it has only at the end of the file; the rest of its memory has no meaning then.
+    ///
+    /// Errors: as `read_at`, and `Invalid` when the places are not as large as the ranges together.
+    pub async fn read_list_at(
+        &self,
+        file: &File,
+        ranges: &[FileRange],
+        places: &mut [IoSliceMut<'_>],
+    ) -> Result<Vec<usize>> {
+        let checked = check_list(ranges, places.iter().map(|place| place.len()).sum());
+        let end = match checked {
+            Ok(()) => self.try_read(file, places, ranges).await,
+            Err(request_error) => Err(request_error),
+        };
+        let end = end.map_err(|request_error| request_error.about_file(file.id))?;
+        Ok(ranges.iter().map(|range| range.size_before(end) as usize).collect())
     }
 
     /// Writes all of `bytes` at `offset`. Returns the bytes written: fewer only when an error struck in the middle,
@@ -59,7 +83,17 @@ impl FileSystem {
 
     /// Writes from several places, one after the other, as `write_at` does.
     pub async fn write_vectored_at(&self, file: &File, places: &[IoSlice<'_>], offset: u64) -> Result<usize> {
-        self.try_write(file, places, offset).await.map_err(|request_error| request_error.about_file(file.id))
+        let range = FileRange { offset, size: places.iter().map(|place| place.len()).sum::<usize>() as u64 };
+        self.write_list_at(file, &[range], places).await
+    }
+
+    /// Writes a list of ranges, in any order, from several places, in which the bytes of one range follow those of the
+    /// one before it: one request to each server that gets a part, whatever their number. Returns the bytes written,
+    /// counted from the beginning of the list, as `write_at` does. Where ranges overlap, either may win.
+    ///
+    /// Errors: as `write_at`, and `Invalid` when the places are not as large as the ranges together.
+    pub async fn write_list_at(&self, file: &File, ranges: &[FileRange], places: &[IoSlice<'_>]) -> Result<usize> {
+        self.try_write(file, places, ranges).await.map_err(|request_error| request_error.about_file(file.id))
     }
 
     /// Writes at the end of the file and returns the offset. Up to 64 KiB are there as a whole or not at all, whoever
@@ -116,22 +150,20 @@ impl FileSystem {
         }
     }
 
-    async fn try_write(&self, file: &File, places: &[IoSlice<'_>], offset: u64) -> Attempt<usize> {
+    async fn try_write(&self, file: &File, places: &[IoSlice<'_>], ranges: &[FileRange]) -> Attempt<usize> {
         check_handle(file, file.write)?;
         self.servers.adopt(file).await;
         let size = places.iter().map(|place| place.len()).sum::<usize>();
-        match offset.checked_add(size as u64) {
-            Some(end) if end <= FILE_SIZE_MAX => {}
-            _ => return Err(RequestError::local(Status::TooLarge)),
-        }
+        check_list(ranges, size)?;
         if size <= ROUND_SIZE_MAX {
-            return self.servers.write_round(file, places, offset, size).await;
+            return self.servers.write_round(file, places, ranges, size).await;
         }
         let mut written = 0;
         while written < size {
             let round_size = (size - written).min(ROUND_SIZE_MAX);
             let round = part_of(places, written, round_size);
-            match self.servers.write_round(file, &round, offset + written as u64, round_size).await {
+            let list = part_of_ranges(ranges, written as u64, round_size as u64);
+            match self.servers.write_round(file, &round, &list, round_size).await {
                 Ok(count) if count == round_size => written += count,
                 Ok(count) => return Ok(written + count),
                 Err(request_error) if written > 0 => {
@@ -144,26 +176,57 @@ impl FileSystem {
         Ok(written)
     }
 
-    async fn try_read(&self, file: &File, places: &mut [IoSliceMut<'_>], offset: u64) -> Attempt<usize> {
+    /// Returns the end up to which the ranges were read: at least that of the last of them, unless the file ends before.
+    async fn try_read(&self, file: &File, places: &mut [IoSliceMut<'_>], ranges: &[FileRange]) -> Attempt<u64> {
         check_handle(file, file.read)?;
         self.servers.adopt(file).await;
-        let size = places.iter().map(|place| place.len()).sum::<usize>();
-        let size = (size as u64).min(FILE_SIZE_MAX.saturating_sub(offset)) as usize;
+        let size = ranges.iter().map(|range| range.size).sum::<u64>() as usize;
         if size <= ROUND_SIZE_MAX {
-            return self.servers.read_round(file, places, offset, size).await;
+            return self.servers.read_round(file, places, ranges).await;
         }
-        let mut read = 0;
+        let (mut read, mut end) = (0, u64::MAX);
         while read < size {
             let round_size = (size - read).min(ROUND_SIZE_MAX);
             let mut round = part_of_mut(places, read, round_size);
-            let count = self.servers.read_round(file, &mut round, offset + read as u64, round_size).await?;
-            read += count;
-            if count < round_size {
-                break;
+            let list = part_of_ranges(ranges, read as u64, round_size as u64);
+            let round_end = self.servers.read_round(file, &mut round, &list).await?;
+            if round_end < end_of(&list) {
+                end = end.min(round_end);
+                if ranges.len() == 1 {
+                    break;
+                }
             }
+            read += round_size;
         }
-        Ok(read)
+        Ok(end)
     }
+}
+
+/// The end of the last of the ranges.
+fn end_of(ranges: &[FileRange]) -> u64 {
+    ranges.iter().map(FileRange::end).max().unwrap_or(0)
+}
+
+/// Errors: `Invalid` where the memory is not as large as the ranges, `TooLarge` where one ends beyond 2^63 - 1.
+fn check_list(ranges: &[FileRange], memory_size: usize) -> Attempt<()> {
+    let is_there = |range: &FileRange| range.offset.checked_add(range.size).is_some_and(|end| end <= FILE_SIZE_MAX);
+    if !ranges.iter().all(is_there) {
+        return Err(RequestError::local(Status::TooLarge));
+    }
+    // No sum of sizes that are at most 2^63 - 1 each: as many of them as make up the memory are enough.
+    let mut left = memory_size as u64;
+    let is_as_large = ranges.iter().all(|range| match left.checked_sub(range.size) {
+        Some(rest) => {
+            left = rest;
+            true
+        }
+        None => false,
+    });
+    if !is_as_large || left > 0 {
+        let words = "the memory and the ranges of a list are not of the same size".to_owned();
+        return Err(RequestError::Local(Status::Invalid, words));
+    }
+    Ok(())
 }
 
 /// What the servers said to one attempt to read a range.
@@ -173,38 +236,46 @@ struct RangeRead {
 }
 
 impl Servers {
-    async fn write_round(&self, file: &File, places: &[IoSlice<'_>], offset: u64, size: usize) -> Attempt<usize> {
+    async fn write_round(
+        &self,
+        file: &File,
+        places: &[IoSlice<'_>],
+        ranges: &[FileRange],
+        size: usize,
+    ) -> Attempt<usize> {
         if size == 0 {
             return Ok(0);
         }
         let home = self.home_of(file.id)?;
-        let shares = deal(&self.cluster, file.id, &file.layout, offset, size, Source::new(places));
+        let shares = deal(&self.cluster, file.id, &file.layout, (ranges, u64::MAX), Source::new(places));
         let beyond_home = shares.iter().any(|share| share.server != home);
         file.note_written_servers(shares.iter().fold(0, |bits, share| bits | 1 << (share.server % u64::BITS)));
-        let firsts: Vec<u64> = shares.iter().map(|share| share.first_offset).collect();
+        let firsts: Vec<usize> = shares.iter().map(|share| share.first_position).collect();
         let results = match <[_; 1]>::try_from(shares) {
             Ok([share]) => vec![self.write_share(file, share).await],
             Err(shares) => join_all(shares.into_iter().map(|share| self.write_share(file, share))).await,
         };
         // Everything before the first piece that failed is written; the error itself waits for the next call then.
-        let mut written_end = offset + size as u64;
+        let mut written = size;
         let mut first_trouble = None;
         for (first, result) in firsts.into_iter().zip(results) {
             if let Err(request_error) = result
-                && (first < written_end || first_trouble.is_none())
+                && (first < written || first_trouble.is_none())
             {
-                written_end = written_end.min(first);
+                written = written.min(first);
                 first_trouble = Some(request_error);
             }
         }
         match first_trouble {
-            Some(request_error) if written_end == offset => Err(request_error),
+            Some(request_error) if written == 0 => Err(request_error),
             first_trouble => {
                 if let Some(request_error) = first_trouble {
                     file.keep_error(request_error.about_file(file.id));
+                    file.note_written(end_of(&part_of_ranges(ranges, 0, written as u64)), beyond_home);
+                } else {
+                    file.note_written(end_of(ranges), beyond_home);
                 }
-                file.note_written(written_end, beyond_home);
-                Ok((written_end - offset) as usize)
+                Ok(written)
             }
         }
     }
@@ -268,42 +339,44 @@ impl Servers {
         }
     }
 
-    async fn read_round(&self, file: &File, places: &mut [IoSliceMut<'_>], offset: u64, size: usize) -> Attempt<usize> {
-        if size == 0 {
-            return Ok(0);
+    /// Returns the end up to which the ranges were read.
+    async fn read_round(&self, file: &File, places: &mut [IoSliceMut<'_>], ranges: &[FileRange]) -> Attempt<u64> {
+        let (start, mut end) = (ranges.iter().map(|range| range.offset).min().unwrap_or(0), end_of(ranges));
+        if ranges.iter().all(|range| range.size == 0) {
+            return Ok(end);
         }
-        if let Some(count) = self.read_leases.read(file.id, places, offset, size, || self.reactor.now()) {
-            return Ok(count);
+        if let [FileRange { offset, size }] = *ranges
+            && let Some(count) = self.read_leases.read(file.id, places, offset, size as usize, || self.reactor.now())
+        {
+            return Ok(offset + count as u64);
         }
         let mut sessions_lost = self.sessions_lost();
         file.forget_lost_size(sessions_lost);
         let mut known = file.known_size();
-        let mut end = offset + size as u64;
-        if offset >= known.size && offset >= file.written_end() {
+        if start >= known.size && start >= file.written_end() {
             // Most likely the end of the file: the size alone is cheaper than a body of zeros.
             known = self.ask_size(file).await?;
             end = end.min(known.size);
         }
         // Beyond the known size a question for places would mostly be in vain.
-        let is_inside = offset < end && end <= known.size.max(file.written_end());
-        if is_inside && self.read_range_short_circuit(file, places, offset, (end - offset) as usize).await? {
-            return Ok((end - offset) as usize);
+        let is_inside = start < end && end <= known.size.max(file.written_end());
+        if is_inside && self.read_ranges_short_circuit(file, places, (ranges, end)).await? {
+            return Ok(end);
         }
         if !is_inside
-            && offset < end
-            && let Some(count) = self.read_to_end(file, places, offset, end).await?
+            && start < end
+            && let Some(end) = self.read_to_end(file, places, (ranges, end)).await?
         {
-            return Ok(count);
+            return Ok(end);
         }
         for _ in 0..REREAD_COUNT_MAX {
-            if end <= offset {
-                return Ok(0);
+            if end <= start {
+                return Ok(end);
             }
-            let size = (end - offset) as usize;
-            let mut read = self.read_range(file, places, offset, size).await;
+            let mut read = self.read_ranges(file, places, (ranges, end)).await;
             for _ in 0..ATTEMPTS_MAX {
                 if matches!(&read, Err(request_error) if request_error.status() == Status::Damaged) {
-                    read = self.read_range(file, places, offset, size).await;
+                    read = self.read_ranges(file, places, (ranges, end)).await;
                 }
             }
             let read = read?;
@@ -311,7 +384,7 @@ impl Servers {
                 break;
             }
             if let Some(size) = read.size {
-                return Ok(end.min(size).saturating_sub(offset) as usize);
+                return Ok(end.min(size));
             }
             let now = self.ask_size(file).await?;
             let valid_end = end.min(now.size);
@@ -324,31 +397,31 @@ impl Servers {
             known = now;
             end = valid_end;
         }
-        Ok(end.saturating_sub(offset) as usize)
+        Ok(end)
     }
 
-    /// Reads a range in which the file ends, without a message: what its home shows of its size, and then the bytes, as
-    /// long as the size is the same afterwards. Returns the bytes read; nothing if servers have to be asked.
+    /// Reads ranges in which the file ends, without a message: what its home shows of its size, and then the bytes, as
+    /// long as the size is the same afterwards. Returns the end up to which they were read; nothing if servers have to
+    /// be asked.
     async fn read_to_end(
         &self,
         file: &File,
         places: &mut [IoSliceMut<'_>],
-        offset: u64,
-        end: u64,
-    ) -> Attempt<Option<usize>> {
+        (ranges, end): (&[FileRange], u64),
+    ) -> Attempt<Option<u64>> {
         let home = self.home_of(file.id)?;
         let Some((attributes, cell)) = self.cached_inode_cell(home, file.id).await else { return Ok(None) };
         file.note_attributes(&attributes);
-        let size = end.min(attributes.size).saturating_sub(offset) as usize;
-        if size == 0 {
-            return Ok(Some(0));
+        let end = end.min(attributes.size);
+        if ranges.iter().all(|range| range.size_before(end) == 0) {
+            return Ok(Some(end));
         }
-        if !self.read_range_short_circuit(file, places, offset, size).await? {
+        if !self.read_ranges_short_circuit(file, places, (ranges, end)).await? {
             return Ok(None);
         }
         let mut snapshot = Snapshot::new(self, cell.mapping().clone());
         snapshot.kept(&cell);
-        Ok(snapshot.holds().then_some(size))
+        Ok(snapshot.holds().then_some(end))
     }
 
     async fn ask_size(&self, file: &File) -> Attempt<KnownSize> {
@@ -357,25 +430,27 @@ impl Servers {
         Ok(KnownSize { size: attributes.size, truncate_generation: attributes.truncate_generation })
     }
 
-    /// Reads a range from the regions that the servers lend. False if a part of it has to be read through its server;
-    /// then what is in `places` has no meaning.
-    async fn read_range_short_circuit(
+    /// Reads what of the ranges lies before `end` from the regions that the servers lend. False if a part of it has to
+    /// be read through its server; then what is in `places` has no meaning.
+    async fn read_ranges_short_circuit(
         &self,
         file: &File,
         places: &mut [IoSliceMut<'_>],
-        offset: u64,
-        size: usize,
+        (ranges, end): (&[FileRange], u64),
     ) -> Attempt<bool> {
-        let mut pieces = file.layout.pieces(offset, size as u64);
-        if let (Some(piece), None) = (pieces.next(), pieces.next()) {
-            // Most reads: of one chunk, whose places are known already or soon.
-            match self.copy_known(file, &[piece], places).await {
-                Found::Copied => return Ok(true),
-                Found::Hole => return Ok(false),
-                Found::Unknown => {}
+        if let [range] = ranges {
+            let mut pieces = file.layout.pieces(range.offset, range.size_before(end));
+            if let (Some(piece), None) = (pieces.next(), pieces.next()) {
+                // Most reads: of one chunk, whose places are known already or soon.
+                match self.copy_known(file, &[piece], places).await {
+                    Found::Copied => return Ok(true),
+                    Found::Hole => return Ok(false),
+                    Found::Unknown => {}
+                }
             }
         }
-        let mut shares = deal(&self.cluster, file.id, &file.layout, offset, size, Destination::new(places));
+        let size = ranges.iter().map(|range| range.size_before(end)).sum::<u64>() as usize;
+        let mut shares = deal(&self.cluster, file.id, &file.layout, (ranges, end), Destination::new(places));
         if let [share] = &mut shares[..] {
             return Ok(self.read_short_circuit(file, share, size).await);
         }
@@ -386,15 +461,15 @@ impl Servers {
         Ok(read.into_iter().all(|read| read))
     }
 
-    /// Asks all servers of a range for their pieces. All of the range is filled, with zeros where nothing is held.
-    async fn read_range(
+    /// Asks all servers of ranges for their pieces before `end`. All of that is filled, with zeros where nothing is
+    /// held.
+    async fn read_ranges(
         &self,
         file: &File,
         places: &mut [IoSliceMut<'_>],
-        offset: u64,
-        size: usize,
+        (ranges, end): (&[FileRange], u64),
     ) -> Attempt<RangeRead> {
-        let shares = deal(&self.cluster, file.id, &file.layout, offset, size, Destination::new(places));
+        let shares = deal(&self.cluster, file.id, &file.layout, (ranges, end), Destination::new(places));
         let results = match <[_; 1]>::try_from(shares) {
             Ok([share]) => vec![self.read_share(file, share).await],
             Err(shares) => join_all(shares.into_iter().map(|share| self.read_share(file, share))).await,
@@ -403,57 +478,51 @@ impl Servers {
         let mut range = RangeRead { complete: true, size: None };
         let mut complete_elsewhere = true;
         for result in results {
-            let share = result?;
-            range.complete &= share.reply.complete;
-            complete_elsewhere &= share.reply.complete || share.server == home;
-            range.size = range.size.or(share.reply.size);
-            if share.received < share.size {
-                fill_missing(file, places, offset, &share.pieces, share.received);
+            let (share, reply, received) = result?;
+            range.complete &= reply.complete;
+            complete_elsewhere &= reply.complete || share.server == home;
+            range.size = range.size.or(reply.size);
+            if received < share.size {
+                fill_missing(places, &share, received);
             }
-            share.verify(file, places, offset)?;
+            verify(places, &share, &reply)?;
         }
         range.size = range.size.filter(|_| complete_elsewhere);
         Ok(range)
     }
 
-    async fn read_share(&self, file: &File, share: Share<IoSliceMut<'_>>) -> Attempt<ShareRead> {
+    /// Returns the share without its memory, what its server said, and the bytes that came: a server may leave out the
+    /// zeros at the end of the body.
+    async fn read_share(
+        &self,
+        file: &File,
+        mut share: Share<IoSliceMut<'_>>,
+    ) -> Attempt<(Share<()>, ReadReply, usize)> {
         let operation = Operation::Read;
         let params = data_request(file, share.pieces.clone());
-        let call = Call { place: share.slices, ..Call::encoded(operation, params) };
+        let place = std::mem::take(&mut share.slices);
+        let call = Call { place, ..Call::encoded(operation, params) };
         let reply = self.send(share.server, call).await?;
         let received = reply.body_size;
         let reply = ReadReply::from_bytes(&reply.params)
             .map_err(|malformed| RequestError::malformed(operation, share.server, malformed))?;
-        Ok(ShareRead { server: share.server, reply, received, size: share.size, pieces: share.pieces })
+        Ok((share.without_memory(), reply, received))
     }
 }
 
-struct ShareRead {
-    server: u32,
-    reply: ReadReply,
-    /// Bytes that came; a server may leave out the zeros at the end of the body.
-    received: usize,
-    size: usize,
-    pieces: Vec<ChunkRange>,
-}
-
-impl ShareRead {
-    /// Compares what has come, to the places of a read from `offset` on, with the checksums that came with it, if any.
-    /// Errors: `Damaged`.
-    fn verify(&self, file: &File, places: &[IoSliceMut<'_>], offset: u64) -> Attempt<()> {
-        if self.reply.sums.is_empty() {
-            return Ok(());
-        }
-        let is_right = |(piece, sum): (&ChunkRange, &u32)| {
-            let start = piece.chunk_index * u64::from(file.layout.chunk_size) + u64::from(piece.chunk_offset) - offset;
-            sum_of(places.iter().map(|place| &**place), start as usize, piece.size as usize) == *sum
-        };
-        if self.reply.sums.len() == self.pieces.len() && self.pieces.iter().zip(&self.reply.sums).all(is_right) {
-            return Ok(());
-        }
-        let words = format!("bytes that server {} sent have another checksum than they came with", self.server);
-        Err(RequestError::Local(Status::Damaged, words))
+/// Compares what has come with the checksums that came with it, if any. Errors: `Damaged`.
+fn verify(places: &[IoSliceMut<'_>], share: &Share<()>, reply: &ReadReply) -> Attempt<()> {
+    if reply.sums.is_empty() {
+        return Ok(());
     }
+    let is_right = |((piece, position), sum): ((&ChunkRange, usize), &u32)| {
+        sum_of(places.iter().map(|place| &**place), position, piece.size as usize) == *sum
+    };
+    if reply.sums.len() == share.pieces.len() && share.placed_pieces().zip(&reply.sums).all(is_right) {
+        return Ok(());
+    }
+    let words = format!("bytes that server {} sent have another checksum than they came with", share.server);
+    Err(RequestError::Local(Status::Damaged, words))
 }
 
 /// CRC-32C of bytes `start..start + size`, counted over all slices.
@@ -484,13 +553,12 @@ fn data_request(file: &File, pieces: Vec<ChunkRange>) -> Vec<u8> {
 }
 
 /// Zeroes what of the pieces lies beyond the first `received` bytes of their body.
-fn fill_missing(file: &File, places: &mut [IoSliceMut<'_>], offset: u64, pieces: &[ChunkRange], received: usize) {
+fn fill_missing(places: &mut [IoSliceMut<'_>], share: &Share<()>, received: usize) {
     let mut before = 0;
-    for piece in pieces {
+    for (piece, position) in share.placed_pieces() {
         let size = piece.size as usize;
         let present = received.saturating_sub(before).min(size);
-        let piece_offset = piece.chunk_index * u64::from(file.layout.chunk_size) + u64::from(piece.chunk_offset);
-        fill_zero(places, (piece_offset - offset) as usize + present, size - present);
+        fill_zero(places, position + present, size - present);
         before += size;
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::stage::{CHUNK_SIZE, Measured, Stage, creating};
 use crate::table::Row;
-use client::{Allocation, LockRange, Locker, OpenHow};
+use client::{Allocation, FileRange, LockRange, Locker, OpenHow};
+use std::io::{IoSlice, IoSliceMut};
 
 const FILES: Row = Row::FILES;
 /// Closes that are told together.
@@ -23,7 +24,12 @@ fn reading_and_writing() -> Vec<Row> {
             cases: &[write_home, read_home, read_end_home, write_far_again, read_far],
             ..FILES
         },
-        Row { what: "read or write over m servers", requests: "m", cases: &[read_wide, write_wide_again], ..FILES },
+        Row {
+            what: "read or write over m servers, also of a list of ranges",
+            requests: "m",
+            cases: &[read_wide, write_wide_again, read_list, write_list_again],
+            ..FILES
+        },
         Row {
             what: "first write since the last close over m servers, one of which is the home",
             requests: "m",
@@ -284,6 +290,30 @@ fn write_wide_again(stage: &Stage) -> Measured {
     let first = bytes.clone();
     stage.run(|fs| async move { fs.write_at(&written, &first, 0).await.expect("written") });
     stage.measure(|fs| async move { fs.write_at(&file, &bytes, 0).await.expect("written") })
+}
+
+/// Every other kibibyte of the bytes of all servers, the last one first, with memory for them.
+fn every_other(stage: &Stage) -> (Vec<FileRange>, Vec<u8>) {
+    let offsets = (0..wide(stage).len()).step_by(2048).rev();
+    let ranges: Vec<FileRange> = offsets.map(|offset| FileRange { offset: offset as u64, size: 1024 }).collect();
+    let bytes = vec![7; 1024 * ranges.len()];
+    (ranges, bytes)
+}
+
+fn read_list(stage: &Stage) -> Measured {
+    let (_, file) = stage.full_file(&stage.directory(), 0, "file");
+    let (ranges, mut bytes) = every_other(stage);
+    stage.measure(|fs| async move {
+        fs.read_list_at(&file, &ranges, &mut [IoSliceMut::new(&mut bytes)]).await.expect("read")
+    })
+}
+
+fn write_list_again(stage: &Stage) -> Measured {
+    let (_, file) = stage.file(&stage.directory(), 0, "file");
+    let (written, first) = (file.clone(), wide(stage));
+    stage.run(|fs| async move { fs.write_at(&written, &first, 0).await.expect("written") });
+    let (ranges, bytes) = every_other(stage);
+    stage.measure(|fs| async move { fs.write_list_at(&file, &ranges, &[IoSlice::new(&bytes)]).await.expect("written") })
 }
 
 /// Another client that has the file open; the file ends within its last chunk.
