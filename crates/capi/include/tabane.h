@@ -79,6 +79,37 @@ struct tabane_search {
  */
 typedef int (*tabane_found)(void *context, const char *path, unsigned char kind);
 
+/*
+ How a file is spread over the servers. Chunk `i` is at server `(first + i / run % width) % servers` by modular
+ placement, and where a hash of file and chunk leads by ring placement; `tabane_locate` knows for both.
+ */
+struct tabane_layout {
+  /*
+   Bytes of a chunk.
+   */
+  size_t chunk_size;
+  /*
+   Servers that the file is spread over.
+   */
+  int width;
+  /*
+   Neighbouring chunks at the same server.
+   */
+  int run;
+  /*
+   The server of chunk 0.
+   */
+  int first;
+  /*
+   Servers of the cluster.
+   */
+  int servers;
+  /*
+   Whether chunks are placed by a hash (ring placement).
+   */
+  int is_hashed;
+};
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -464,6 +495,27 @@ int tabane_ftruncate(int descriptor, off_t size);
  `path` is a NUL-terminated string; `place` may be written.
  */
 int tabane_statvfs(const char *path, struct statvfs *place);
+
+/*
+ Tells how an open file is spread over the servers.
+
+ `place` may be written.
+ */
+int tabane_layout(int descriptor, struct tabane_layout *place);
+
+/*
+ Tells the server of each chunk that a range of an open file touches, in order, whether or not anything is written
+ there: of the first `count` of them in `servers`, which may be NULL where `count` is 0. Returns the number of chunks,
+ which may be more than `count`. No server is asked.
+
+ `servers` points to room for `count` numbers.
+ */
+ssize_t tabane_locate(int descriptor, off_t offset, size_t size, int *servers, size_t count);
+
+/*
+ 1 if a server runs on this machine, else 0, or -1 with errno set: EINVAL where there is no such server.
+ */
+int tabane_is_local(int server);
 
 /*
  Locks a whole file for its descriptor, as flock(2) does. `operation`: LOCK_SH, LOCK_EX or LOCK_UN, with LOCK_NB or

@@ -13,6 +13,7 @@ mod extended;
 mod files;
 mod find;
 mod inodes;
+mod layout;
 mod listing;
 mod locks;
 mod names;

@@ -89,6 +89,16 @@ impl Client {
         self.cluster.server_count()
     }
 
+    /// The server of a chunk of an open file.
+    pub fn chunk_server(&self, file: &File, chunk_index: u64) -> u32 {
+        self.cluster.chunk_server(file.id, &file.layout, chunk_index)
+    }
+
+    /// See `FileSystem::is_local`.
+    pub fn is_local(&self, server: u32) -> bool {
+        self.run(async |_, file_system: &FileSystem| file_system.is_local(server))
+    }
+
     /// Lists a directory; see `FileSystem::read_directory`. `on_entry` may use the client.
     pub fn read_directory(&self, path: &[u8], on_entry: &mut dyn FnMut(&DirectoryEntry) -> bool) -> Result<()> {
         let stream = self.open_directory(path, true)?;

@@ -77,6 +77,11 @@ impl FileSystem {
         self.servers.server_count()
     }
 
+    /// Whether a server runs on this machine.
+    pub fn is_local(&self, server: u32) -> bool {
+        self.servers.is_here(server)
+    }
+
     /// The number of this client's session.
     pub fn session(&self) -> u64 {
         self.servers.session()

@@ -38,6 +38,7 @@ pub use options::{Bounds, CLUSTER_FILE_NAME, OptionRow, Options, TABLE, load_clu
 pub use servers::Traffic;
 pub use servers::relaying::Relaying;
 pub use wire::credentials::{Credentials, Groups};
+pub use wire::layout::LayoutPolicy;
 pub use wire::messages::extended_flags::{CREATE as EXTENDED_CREATE, REPLACE as EXTENDED_REPLACE};
 pub use wire::messages::rename_flags::{EXCHANGE as RENAME_EXCHANGE, NO_REPLACE as RENAME_NO_REPLACE};
 pub use wire::messages::{HeldLock, LockRange, OwnerKind};

@@ -1,6 +1,7 @@
 /* Every function of tabane.h: what it does and how it fails. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <stdint.h>
 #include <sys/file.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -66,6 +67,24 @@ static void files(void) {
     list[1].offset = -1;
     FAILS(tabane_pwritev_list(fd, list, 3, parts, 3), EINVAL);
     CHECK(tabane_preadv_list(fd, NULL, 0, NULL, 0) == 0);
+
+    struct tabane_layout layout;
+    CHECK(tabane_layout(fd, &layout) == 0 && layout.chunk_size >= 4096 && layout.run >= 1);
+    CHECK(layout.servers == tabane_server_count() && layout.servers > 0 && layout.width <= layout.servers);
+    int servers[4] = {-1, -1, -1, -1};
+    off_t chunk = (off_t)layout.chunk_size;
+    CHECK(tabane_locate(fd, chunk - 1, (size_t)chunk + 2, servers, 2) == 3);
+    CHECK(servers[0] == layout.first && servers[1] >= 0 && servers[1] < layout.servers && servers[2] == -1);
+    CHECK(layout.is_hashed || servers[1] == (layout.first + 1 / layout.run % layout.width) % layout.servers);
+    CHECK(tabane_locate(fd, 0, 0, NULL, 0) == 0 && tabane_locate(fd, 0, 1, NULL, 0) == 1);
+    FAILS(tabane_locate(fd, 0, 1, NULL, 1), EINVAL);
+    FAILS(tabane_locate(fd, -1, 1, servers, 1), EINVAL);
+    FAILS(tabane_locate(fd, INT64_MAX, 1, servers, 1), EFBIG);
+    FAILS(tabane_layout(fd, NULL), EINVAL);
+    FAILS(tabane_layout(-1, &layout), EBADF);
+    CHECK(tabane_is_local(layout.first) == 1);
+    FAILS(tabane_is_local(layout.servers), EINVAL);
+    FAILS(tabane_is_local(-1), EINVAL);
 
     struct stat st;
     CHECK(tabane_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == SIZE + 35000);

@@ -1,0 +1,115 @@
+//! Where the chunks of files are: what a program needs to know that places its processes by its data, or the other way
+//! round.
+
+use crate::convert::*;
+use crate::mounted;
+use client::{Error, File, Kind, Result, Status};
+use libc::{c_int, off_t, size_t, ssize_t};
+
+/// How a file is spread over the servers. Chunk `i` is at server `(first + i / run % width) % servers` by modular
+/// placement, and where a hash of file and chunk leads by ring placement; `tabane_locate` knows for both.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TabaneLayout {
+    /// Bytes of a chunk.
+    pub chunk_size: size_t,
+    /// Servers that the file is spread over.
+    pub width: c_int,
+    /// Neighbouring chunks at the same server.
+    pub run: c_int,
+    /// The server of chunk 0.
+    pub first: c_int,
+    /// Servers of the cluster.
+    pub servers: c_int,
+    /// Whether chunks are placed by a hash (ring placement).
+    pub is_hashed: c_int,
+}
+
+fn opened<T>(descriptor: c_int, act: impl FnOnce(&client::Client, &File) -> Result<T>) -> Result<T> {
+    let mounted = mounted()?;
+    let open = mounted.get(descriptor)?;
+    match open.file.kind {
+        Kind::Directory => Err(Error::new(Status::IsDirectory, "a directory has no layout")),
+        _ => act(&mounted.client, &open.file),
+    }
+}
+
+/// Tells how an open file is spread over the servers.
+///
+/// # Safety
+/// `place` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_layout(descriptor: c_int, place: *mut TabaneLayout) -> c_int {
+    let layout = opened(descriptor, |client, file| {
+        let layout = file.layout;
+        Ok(TabaneLayout {
+            chunk_size: layout.chunk_size as size_t,
+            // Slots beyond the servers lead to the same ones again.
+            width: layout.width.min(client.server_count()) as c_int,
+            run: layout.run as c_int,
+            first: client.chunk_server(file, 0) as c_int,
+            servers: client.server_count() as c_int,
+            is_hashed: (layout.policy == client::LayoutPolicy::Ring).into(),
+        })
+    });
+    let stored = layout.and_then(|layout| match place.is_null() {
+        true => Err(Error::new(Status::Invalid, "the place for the layout is NULL")),
+        false => {
+            // SAFETY: the caller promises it.
+            unsafe { place.write(layout) };
+            Ok(())
+        }
+    });
+    status_of(stored)
+}
+
+/// Tells the server of each chunk that a range of an open file touches, in order, whether or not anything is written
+/// there: of the first `count` of them in `servers`, which may be NULL where `count` is 0. Returns the number of chunks,
+/// which may be more than `count`. No server is asked.
+///
+/// # Safety
+/// `servers` points to room for `count` numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_locate(
+    descriptor: c_int,
+    offset: off_t,
+    size: size_t,
+    servers: *mut c_int,
+    count: size_t,
+) -> ssize_t {
+    let located = opened(descriptor, |client, file| {
+        let Ok(offset) = u64::try_from(offset) else {
+            return Err(Error::new(Status::Invalid, format!("offset {offset} is negative")));
+        };
+        let end = offset.checked_add(size as u64).filter(|end| *end <= off_t::MAX as u64);
+        let end = end.ok_or_else(|| Error::new(Status::TooLarge, "the range ends beyond 2^63 - 1"))?;
+        if count > 0 && servers.is_null() {
+            return Err(Error::new(Status::Invalid, "the place for the servers is NULL"));
+        }
+        if size == 0 {
+            return Ok(0);
+        }
+        let chunk_size = u64::from(file.layout.chunk_size);
+        let chunks = offset / chunk_size..(end - 1) / chunk_size + 1;
+        let chunk_count = (chunks.end - chunks.start) as usize;
+        for (index, chunk) in chunks.take(count).enumerate() {
+            // SAFETY: the caller promises it.
+            unsafe { servers.add(index).write(client.chunk_server(file, chunk) as c_int) };
+        }
+        Ok(chunk_count)
+    });
+    count_of(located)
+}
+
+/// 1 if a server runs on this machine, else 0, or -1 with errno set: EINVAL where there is no such server.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabane_is_local(server: c_int) -> c_int {
+    let is_local = || {
+        let client = &mounted()?.client;
+        match u32::try_from(server).ok().filter(|server| *server < client.server_count()) {
+            Some(server) => Ok(client.is_local(server).into()),
+            None => Err(Error::new(Status::Invalid, format!("there is no server {server}"))),
+        }
+    };
+    number_of(is_local())
+}
