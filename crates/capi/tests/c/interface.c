@@ -67,6 +67,11 @@ static void files(void) {
     list[1].offset = -1;
     FAILS(tabane_pwritev_list(fd, list, 3, parts, 3), EINVAL);
     CHECK(tabane_preadv_list(fd, NULL, 0, NULL, 0) == 0);
+    list[1] = (struct tabane_range){(off_t)1 << 50, 0};
+    list[2].size += 1;
+    CHECK(tabane_pwritev_list(fd, list, 3, parts, 3) == 35000 && tabane_preadv_list(fd, list, 3, parts, 3) == 35000);
+    CHECK(tabane_pread(fd, place, 10, SIZE + 35000) == 0);
+    CHECK(tabane_pwrite(fd, data, SIZE, 0) == SIZE);
 
     struct tabane_layout layout;
     CHECK(tabane_layout(fd, &layout) == 0 && layout.chunk_size >= 4096 && layout.run >= 1);

@@ -202,9 +202,9 @@ impl FileSystem {
     }
 }
 
-/// The end of the last of the ranges.
+/// The end of the last of the ranges that have bytes.
 fn end_of(ranges: &[FileRange]) -> u64 {
-    ranges.iter().map(FileRange::end).max().unwrap_or(0)
+    ranges.iter().filter(|range| range.size > 0).map(FileRange::end).max().unwrap_or(0)
 }
 
 /// Errors: `Invalid` where the memory is not as large as the ranges, `TooLarge` where one ends beyond 2^63 - 1.
@@ -341,10 +341,10 @@ impl Servers {
 
     /// Returns the end up to which the ranges were read.
     async fn read_round(&self, file: &File, places: &mut [IoSliceMut<'_>], ranges: &[FileRange]) -> Attempt<u64> {
-        let (start, mut end) = (ranges.iter().map(|range| range.offset).min().unwrap_or(0), end_of(ranges));
-        if ranges.iter().all(|range| range.size == 0) {
+        let mut end = end_of(ranges);
+        let Some(start) = ranges.iter().filter(|range| range.size > 0).map(|range| range.offset).min() else {
             return Ok(end);
-        }
+        };
         if let [FileRange { offset, size }] = *ranges
             && let Some(count) = self.read_leases.read(file.id, places, offset, size as usize, || self.reactor.now())
         {
