@@ -121,6 +121,32 @@ static void files(void) {
     CHECK(fd >= 0 && tabane_fstat(fd, &st) == 0 && st.st_size == 0 && tabane_close(fd) == 0);
 }
 
+/* More ranges than one message takes, from and to as many buffers as a call takes. */
+static void many_ranges(void) {
+    enum { COUNT = 5120, STEP = 16, PART = 7, BUFFERS = 1024, BUFFER = COUNT / BUFFERS * PART };
+    static struct tabane_range ranges[COUNT];
+    static struct iovec parts[BUFFERS];
+    static char from[COUNT * PART], into[COUNT * PART], whole[COUNT * STEP];
+    for (int i = 0; i < COUNT; i++)
+        ranges[i] = (struct tabane_range){(off_t)(COUNT - 1 - i) * STEP, PART};
+    for (int i = 0; i < BUFFERS; i++)
+        parts[i] = (struct iovec){from + i * BUFFER, BUFFER};
+    for (int i = 0; i < COUNT * PART; i++)
+        from[i] = (char)(i * 11 % 253 + 1);
+    int fd = tabane_open("/d/ranges", O_RDWR | O_CREAT, 0600);
+    CHECK(fd >= 0 && tabane_pwritev_list(fd, ranges, COUNT, parts, BUFFERS) == COUNT * PART);
+    CHECK(tabane_pread(fd, whole, sizeof(whole), 0) == (COUNT - 1) * STEP + PART);
+    for (int i = 0; i < COUNT; i++) {
+        CHECK(memcmp(whole + (COUNT - 1 - i) * STEP, from + i * PART, PART) == 0);
+        CHECK(whole[(COUNT - 1 - i) * STEP + PART] == 0);
+    }
+    for (int i = 0; i < BUFFERS; i++)
+        parts[i].iov_base = into + i * BUFFER;
+    CHECK(tabane_preadv_list(fd, ranges, COUNT, parts, BUFFERS) == COUNT * PART);
+    CHECK(memcmp(into, from, sizeof(from)) == 0);
+    CHECK(tabane_close(fd) == 0 && tabane_unlink("/d/ranges") == 0);
+}
+
 static void attributes(void) {
     struct stat st;
     CHECK(tabane_symlink("file", "/d/link") == 0);
@@ -427,6 +453,7 @@ int main(void) {
     CHECK(tabane_server_count() == 3 && tabane_version()[0] != 0);
     CHECK(tabane_mkdir("/d", 0755) == 0);
     files();
+    many_ranges();
     attributes();
     extended();
     locks();
