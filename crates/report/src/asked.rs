@@ -1,6 +1,7 @@
 //! What every question about a job begins with: its place, the job, its servers, the interval.
 
 use crate::analysis::{self, FoundJob, Question, Servers};
+use crate::clock::{Nanos, SECOND};
 use crate::failure::{Failure, Outcome};
 use crate::options::Asking;
 use crate::{place, times, words};
@@ -38,6 +39,26 @@ impl Asked {
             analysis::interval_of(&connection, &job, &names, &asking.service, asking.interval)?.map_err(failed)?;
         let (file, service) = (file.to_owned(), asking.service.clone());
         Ok(Asked { file, zone, connection, job, found, service, lustre_ids, interval })
+    }
+
+    /// All servers of a place in a time, as if they were a job's. The connection comes back if that fails.
+    pub fn of_time(connection: Connection, file: &Path, from: Nanos, to: Nanos) -> Result<Asked, Connection> {
+        let job = FoundJob::of_time(from, to);
+        let service = Asking::plain().service;
+        let look = || {
+            let found = analysis::servers_of(&connection, &job, &[])?;
+            let names: Vec<String> = found.names.iter().map(|(name, _)| name.clone()).collect();
+            let interval = analysis::interval_of(&connection, &job, &names, &service, None);
+            // None was asked for, so that none can be too short.
+            interval.unwrap_or(Ok(SECOND)).map(|interval| (found, interval))
+        };
+        match look() {
+            Ok((found, interval)) => {
+                let (file, zone) = (file.to_owned(), TimeZone::system());
+                Ok(Asked { file, zone, connection, job, found, service, lustre_ids: Vec::new(), interval })
+            }
+            Err(_) => Err(connection),
+        }
     }
 
     pub fn question(&self) -> Question<'_> {

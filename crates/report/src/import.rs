@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::lines::Lines;
 use crate::options::ImportOptions;
 use crate::progress::Progress;
-use crate::sources::{command, hosts, jobs, lustre, network, nodes};
+use crate::sources::{command, hosts, jobs, lustre, network, nodes, tabane};
 use crate::store::{Tally, Writer};
 use crate::{clock, place, times};
 use jiff::tz::TimeZone;
@@ -24,6 +24,7 @@ pub fn run(options: &ImportOptions) -> Outcome {
         .jobs
         .iter()
         .chain(&options.nodes)
+        .chain(&options.tabane)
         .chain(logs.lustre.iter().chain(&logs.network).map(|log| &log.file))
         .map(PathBuf::as_path)
         .collect();
@@ -46,8 +47,8 @@ fn import(
     total: u64,
     connection: &mut Connection,
 ) -> Outcome {
-    let reads_files =
-        !(options.jobs.is_empty() && options.nodes.is_empty() && logs.lustre.is_empty() && logs.network.is_empty());
+    let no_logs = logs.lustre.is_empty() && logs.network.is_empty() && options.tabane.is_empty();
+    let reads_files = !(options.jobs.is_empty() && options.nodes.is_empty() && no_logs);
     if reads_files || !offsets.is_empty() {
         let progress = Progress::new(total);
         let mut writer = Writer::begin(connection, &options.place)?;
@@ -92,6 +93,11 @@ fn read_files(
         writer.set_source(&log.file.display().to_string())?;
         let lines = &mut Lines::open(&log.file, progress)?;
         hosts::read::<network::NetworkText>(lines, log.server.as_deref(), zone, writer)?;
+    }
+    let mut documents = tabane::Documents::default();
+    for file in &options.tabane {
+        writer.set_source(&file.display().to_string())?;
+        tabane::read(&mut Lines::open(file, progress)?, None, &mut documents, writer)?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use crate::analysis::{HowKnown, Profile, Question, Row};
 use crate::asked::{Asked, tell};
 use crate::csv_profile::{Target, write_whole};
+use crate::darshan::DarshanLog;
 use crate::failure::Outcome;
 use crate::options::{JobOptions, Map};
 use crate::pictures::{Head, machine, servers};
@@ -29,6 +30,8 @@ struct Answer<'a> {
 
 impl Answer<'_> {
     fn give(&self) -> Outcome {
+        // Before anything is written: what can't be read is no answer.
+        let darshan = self.options.darshan.as_deref().map(crate::darshan::read).transpose()?;
         let mut csv = self.options.csv.as_deref().map(Target::open).transpose()?;
         let draws = self.options.heat_map.is_some();
         let by_time = draws && self.options.map == Map::Servers;
@@ -53,7 +56,7 @@ impl Answer<'_> {
         if let Some(csv) = csv {
             csv.end()?;
         }
-        self.tell(&told, picture.congestion())?;
+        self.tell(&told, picture.congestion(), darshan.as_ref())?;
         match (&self.options.heat_map, self.options.map) {
             (None, _) => Ok(()),
             (Some(_), Map::Servers) => {
@@ -100,7 +103,12 @@ impl Answer<'_> {
     }
 
     /// In words, on standard output unless that has the table.
-    fn tell(&self, told: &[(Profile, Option<Peak>, u64)], congestion: Option<String>) -> Outcome {
+    fn tell(
+        &self,
+        told: &[(Profile, Option<Peak>, u64)],
+        congestion: Option<String>,
+        darshan: Option<&DarshanLog>,
+    ) -> Outcome {
         let mut text = String::new();
         let mut line = |words: String| {
             text.push_str(&words);
@@ -114,6 +122,9 @@ impl Answer<'_> {
         }
         if let Some(words) = congestion {
             line(format!("  {words}"));
+        }
+        if let Some(log) = darshan {
+            log.words(&self.asked.job).into_iter().for_each(&mut line);
         }
         let mut order: Vec<&(Profile, Option<Peak>, u64)> = told.iter().collect();
         if order.len() > SERVERS_TOLD_MAX {

@@ -5,13 +5,17 @@
 //! sources ([`sources`]) into a place ([`place`], [`store`]); [`job`], [`neighbours`] and [`compare`] answer questions
 //! about jobs ([`analysis`], [`pictures`]). A program of its own, so that `tabane` has none of its dependencies.
 
+mod advice;
 mod analysis;
 mod asked;
 mod clock;
 mod compare;
 mod csv_profile;
+mod darshan;
 mod failure;
+mod history;
 mod host_list;
+mod html;
 mod import;
 mod job;
 mod lines;
@@ -20,12 +24,14 @@ mod options;
 mod pictures;
 mod place;
 mod progress;
+mod record;
 mod skipped;
 mod sources;
 mod store;
 mod times;
 #[path = "../../cli/src/version.rs"]
 mod version;
+mod watch;
 mod words;
 
 use failure::{EXIT_FAILED, EXIT_USAGE, Failure, Outcome};
@@ -44,6 +50,11 @@ fn main() -> ExitCode {
         Command::Job(options) => job::run(&options),
         Command::Neighbours(options) => neighbours::run(&options),
         Command::Compare(options) => compare::run(&options),
+        Command::Html(options) => html::run(&options),
+        Command::Advice(options) => advice::run(&options),
+        Command::History(options) => history::run(&options),
+        Command::Record(options) => record::run(&options),
+        Command::Watch(options) => watch::run(&options),
         Command::Events(options) => skipped::run(&options),
     })
 }

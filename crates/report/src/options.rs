@@ -35,6 +35,25 @@ const NEIGHBOURS_EXAMPLES: &str = "Examples:
   tabane-report neighbours 4711 site.db
   tabane-report neighbours 4711 site.db --interval 60 --csv neighbours.csv";
 
+const HTML_EXAMPLES: &str = "Examples:
+  tabane-report html 4711 site.db --output 4711.html";
+
+const ADVICE_EXAMPLES: &str = "Examples:
+  tabane-report advice 4711 site.db
+  tabane-report advice";
+
+const HISTORY_EXAMPLES: &str = "Examples:
+  tabane-report history fluid site.db
+  tabane-report history fluid site.db --id 4711 --csv runs.csv";
+
+const RECORD_EXAMPLES: &str = "Examples:
+  tabane-report record run.db --every 10
+  tabane-report record run.db --cluster /tmp/run --name fluid --until-input-ends";
+
+const WATCH_EXAMPLES: &str = "Examples:
+  tabane-report watch --cluster /tmp/run
+  tabane-report watch --listen 127.0.0.1:8080 --from site.db --step 60";
+
 const COMPARE_EXAMPLES: &str = "Examples:
   tabane-report compare 4711 4712 site.db
   tabane-report compare 4711 4711 monday.db tuesday.db --interval 60 --csv compared.csv";
@@ -63,6 +82,21 @@ enum Verb {
     /// Two jobs, or a job in two places, and how their servers were: means, most, ratios
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(CompareOptions),
+    /// All that is known of a job on one page, which needs no network and no scripts
+    #[command(after_help = HTML_EXAMPLES)]
+    Html(HtmlOptions),
+    /// What of a job's I/O may be made better: rules, each with what to change; without a job the table of all rules
+    #[command(after_help = ADVICE_EXAMPLES)]
+    Advice(AdviceOptions),
+    /// A run of a program among earlier ones of its name
+    #[command(after_help = HISTORY_EXAMPLES)]
+    History(HistoryOptions),
+    /// Record what the servers of a Tabane cluster tell of themselves
+    #[command(after_help = RECORD_EXAMPLES)]
+    Record(RecordOptions),
+    /// A live page about the servers of a Tabane cluster, or a place that is replayed
+    #[command(after_help = WATCH_EXAMPLES)]
+    Watch(WatchOptions),
     /// What imports left out, with files and lines, and why
     Events(EventsOptions),
 }
@@ -74,6 +108,11 @@ pub enum Command {
     Job(Box<JobOptions>),
     Neighbours(NeighboursOptions),
     Compare(CompareOptions),
+    Html(HtmlOptions),
+    Advice(AdviceOptions),
+    History(HistoryOptions),
+    Record(RecordOptions),
+    Watch(WatchOptions),
     Events(EventsOptions),
 }
 
@@ -98,6 +137,9 @@ pub struct ImportOptions {
     /// 'lnetctl stats show' prints, /proc/net/dev
     #[arg(long, value_name = "[SERVER=]FILE", num_args = 1..)]
     pub network: Vec<String>,
+    /// What 'tabane status --json' printed, again and again: the servers of a Tabane cluster
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub tabane: Vec<PathBuf>,
     /// A command that prints Lustre's statistics now, run by sh: 'ssh oss1 lctl get_param ost.OSS.ost_io.stats'
     #[arg(long, value_name = "COMMAND")]
     pub command: Option<String>,
@@ -156,6 +198,9 @@ pub struct JobOptions {
     /// How colours grow with the value
     #[arg(long, value_enum, default_value = "linear")]
     pub scale: Scale,
+    /// What 'darshan-parser' printed of the job's log: its bytes and times stand beside those of the servers
+    #[arg(long, value_name = "FILE")]
+    pub darshan: Option<PathBuf>,
 }
 
 /// How every question about a job is meant.
@@ -173,6 +218,13 @@ pub struct Asking {
     /// The zone in which times are shown [default: this machine's]
     #[arg(long, value_name = "ZONE")]
     pub time_zone: Option<String>,
+}
+
+impl Asking {
+    /// As it is without any option.
+    pub fn plain() -> Asking {
+        Asking { interval: None, service: "ost_io".to_owned(), lustre_id: Vec::new(), time_zone: None }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -236,6 +288,105 @@ pub struct CompareOptions {
 }
 
 #[derive(Debug, Args)]
+pub struct HtmlOptions {
+    /// The job's id, as the batch system shows it
+    pub id: String,
+    /// The place that imports were made into
+    pub place: PathBuf,
+    #[command(flatten)]
+    pub asking: Asking,
+    /// Write the page into this file; without it, it is printed
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct AdviceOptions {
+    /// The job's id, as the batch system shows it
+    #[arg(requires = "place")]
+    pub id: Option<String>,
+    /// The place that imports were made into
+    pub place: Option<PathBuf>,
+    #[command(flatten)]
+    pub asking: Asking,
+}
+
+#[derive(Debug, Args)]
+pub struct HistoryOptions {
+    /// The name of the jobs
+    pub name: String,
+    /// The place that imports were made into
+    pub place: PathBuf,
+    /// The run that is told of [default: the last one]
+    #[arg(long, value_name = "JOB")]
+    pub id: Option<String>,
+    #[command(flatten)]
+    pub asking: Asking,
+    /// Write a CSV table of all runs into this file; - prints it
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct RecordOptions {
+    /// The place: a file, made when it is not there; with --report it may be left out
+    #[arg(required_unless_present = "report")]
+    pub place: Option<PathBuf>,
+    /// Write the job's page into this file at the end
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// The cluster, as for 'tabane status'
+    #[arg(long, value_name = "PATH")]
+    pub cluster: Option<PathBuf>,
+    /// The program that asks the servers [default: tabane beside this program, else of the PATH]
+    #[arg(long, value_name = "FILE")]
+    pub tabane: Option<PathBuf>,
+    /// Seconds from one question to the next
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive)]
+    pub every: f64,
+    /// Stop after so many questions
+    #[arg(long, value_name = "COUNT")]
+    pub runs: Option<u64>,
+    /// Stop when standard input ends; a line 'exit STATUS' in it says what the job came to
+    #[arg(long)]
+    pub until_input_ends: bool,
+    /// The job's id [default: TABANE_JOB, that of a batch system, else the cluster's]
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// The job's name, by which 'history' finds its earlier runs
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The job began this many seconds ago
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    pub since: Option<f64>,
+    /// The job is all the time since the servers were started
+    #[arg(long, conflicts_with = "since")]
+    pub whole: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct WatchOptions {
+    /// Where the page is served
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub listen: String,
+    /// Replay this place
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["cluster", "tabane"])]
+    pub from: Option<PathBuf>,
+    /// The cluster, as for 'tabane status'
+    #[arg(long, value_name = "PATH")]
+    pub cluster: Option<PathBuf>,
+    /// The program that asks the servers [default: tabane beside this program, else of the PATH]
+    #[arg(long, value_name = "FILE")]
+    pub tabane: Option<PathBuf>,
+    /// Seconds from one frame to the next
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = positive)]
+    pub every: f64,
+    /// Seconds of a place's time from one frame to the next
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = positive)]
+    pub step: f64,
+}
+
+#[derive(Debug, Args)]
 pub struct EventsOptions {
     /// The place that imports were made into
     pub place: PathBuf,
@@ -270,20 +421,25 @@ fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Outcome<Com
         Some(Verb::Job(options)) => Ok(Command::Job(Box::new(options))),
         Some(Verb::Neighbours(options)) => Ok(Command::Neighbours(options)),
         Some(Verb::Compare(options)) => Ok(Command::Compare(options)),
+        Some(Verb::Html(options)) => Ok(Command::Html(options)),
+        Some(Verb::Advice(options)) => Ok(Command::Advice(options)),
+        Some(Verb::History(options)) => Ok(Command::History(options)),
+        Some(Verb::Record(options)) => Ok(Command::Record(options)),
+        Some(Verb::Watch(options)) => Ok(Command::Watch(options)),
         Some(Verb::Events(options)) => Ok(Command::Events(options)),
-        None => {
-            Err(Failure::usage("name a command: import, job, neighbours, compare or events; see tabane-report --help"))
-        }
+        None => Err(Failure::usage("name a command, such as import or job; see tabane-report --help")),
     }
 }
 
 fn check_import(options: &ImportOptions) -> Outcome {
     let reads = !options.jobs.is_empty() || !options.nodes.is_empty() || !options.lustre.is_empty();
-    let reads = reads || !options.network.is_empty();
+    let reads = reads || !options.network.is_empty() || !options.tabane.is_empty();
     if !reads && options.command.is_none() && options.clock_offset.is_empty() {
-        return Err(Failure::usage("import: name what to read: --jobs, --nodes, --lustre, --network or --command"));
+        return Err(Failure::usage(
+            "import: name what to read: --jobs, --nodes, --lustre, --network, --tabane or --command",
+        ));
     }
-    let names = options.jobs.iter().chain(&options.nodes).map(|file| file.as_os_str() == "-");
+    let names = options.jobs.iter().chain(&options.nodes).chain(&options.tabane).map(|file| file.as_os_str() == "-");
     let standard_inputs =
         names.chain(options.lustre.iter().chain(&options.network).map(|name| name == "-" || name.ends_with("=-")));
     if standard_inputs.filter(|is| *is).count() > 1 {
@@ -320,6 +476,8 @@ mod tests {
             ("tabane-report job 1 x.db --interval nan", "above 0"),
             ("tabane-report job 1 x.db --map moon", "moon"),
             ("tabane-report job 1", "PLACE"),
+            ("tabane-report advice 1", "PLACE"),
+            ("tabane-report record x.db --every 0", "above 0"),
         ] {
             match of(line) {
                 Err(Failure::Usage(said)) => assert!(said.contains(words) && !said.contains('\n'), "{line}: {said}"),
@@ -336,6 +494,11 @@ mod tests {
             "tabane-report import --help",
             "tabane-report job --help",
             "tabane-report neighbours --help",
+            "tabane-report html --help",
+            "tabane-report advice --help",
+            "tabane-report history --help",
+            "tabane-report record --help",
+            "tabane-report watch --help",
         ] {
             let Ok(Command::Print(text)) = of(line) else { panic!("{line}") };
             assert!(text.contains("  tabane-report "), "{text}");

@@ -181,6 +181,7 @@ impl<'a> Writer<'a> {
             Subject::Target(name) => ("target", name, ""),
             Subject::Job { target, id } => ("job", target, id.as_str()),
             Subject::Network(network, port) => (network.name(), port, ""),
+            Subject::Number(name) => ("number", name, ""),
         };
         let key = format!("{}\0{kind}\0{part}\0{job}", reading.server);
         if let Some(known) = self.known.get_mut(&key) {

@@ -25,6 +25,15 @@ pub struct FoundJob {
     pub nodes: Vec<String>,
 }
 
+impl FoundJob {
+    /// No job, but a time.
+    pub fn of_time(start: Nanos, end: Nanos) -> FoundJob {
+        let (end, running, nodes) = (end.max(start + 1), true, Vec::new());
+        let (id, lustre_id, name, user, state) = ("now".to_owned(), None, None, None, None);
+        FoundJob { id, lustre_id, name, user, state, start, end, running, nodes }
+    }
+}
+
 /// The servers of a job.
 #[derive(Debug, Default)]
 pub struct Servers {

@@ -214,6 +214,8 @@ fn fill(row: &mut Row, kind: Kind, share: &Share) {
             plus(&mut carried.send_wait, share.rate(Counter::Wait));
             plus(&mut carried.drops, share.rate(Counter::Operations));
         }
+        // These are looked at by name; see `numbers`.
+        Kind::Number => (),
     }
 }
 

@@ -7,12 +7,14 @@ mod axis;
 mod found;
 mod grid;
 mod neighbours;
+mod numbers;
 mod pieces;
 mod samples;
 
 pub use found::{FoundJob, Servers, find, natural, servers_of};
 pub use grid::{Profile, Row};
 pub use neighbours::{Blame, BlameRow, Done, Episode, Requests, Waiting, Whose};
+pub use numbers::Number;
 pub use samples::HowKnown;
 
 use crate::clock::{Nanos, SECOND};

@@ -206,7 +206,7 @@ impl Interval {
             }
             Kind::Target => self.targets.add(piece, part),
             Kind::Job => self.jobs.add(piece, part),
-            Kind::Network(_) => (),
+            Kind::Network(_) | Kind::Number => (),
         }
     }
 

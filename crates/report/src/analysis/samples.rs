@@ -41,6 +41,7 @@ pub enum Kind {
     Target,
     Job,
     Network(Network),
+    Number,
 }
 
 #[derive(Debug, Clone)]
@@ -78,7 +79,8 @@ pub fn series_of(
         }
         Ok(())
     };
-    of("kind = 'service' AND part = ?2", Kind::Service, service)?;
+    // A server of Tabane has one queue, whatever Lustre's are called.
+    of("kind = 'service' AND part IN (?2, 'tabane')", Kind::Service, service)?;
     of("kind = ?2", Kind::Target, "target")?;
     for id in lustre_ids {
         of("kind = 'job' AND job = ?2 AND job <> ''", Kind::Job, id)?;
@@ -87,6 +89,17 @@ pub fn series_of(
         of("kind = ?2", Kind::Network(network), network.name())?;
     }
     Ok(found)
+}
+
+/// The numbers that a server has told of itself, each by its name.
+pub fn numbers_of(connection: &Connection, server: &str) -> rusqlite::Result<Vec<(String, Series)>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT part, series FROM series JOIN servers USING (server)
+         WHERE servers.name = ?1 AND kind = 'number' ORDER BY part",
+    )?;
+    let read =
+        statement.query_map([server], |row| Ok((row.get(0)?, Series { series: row.get(1)?, kind: Kind::Number })))?;
+    read.collect()
 }
 
 pub fn clock_of(connection: &Connection, server: &str, job: &FoundJob) -> rusqlite::Result<Clock> {
@@ -199,7 +212,9 @@ fn placed(
         // Of a job it is when it last did something, which may be long ago, but not in the future.
         Kind::Job if own >= clock.offset - OFFSET_SPREAD_MAX => clock.offset,
         // Of a network a collector's time is all there is, or what counts.
-        Kind::Service | Kind::Target if own.abs_diff(clock.offset) <= OFFSET_SPREAD_MAX as u64 => clock.offset,
+        Kind::Service | Kind::Target | Kind::Number if own.abs_diff(clock.offset) <= OFFSET_SPREAD_MAX as u64 => {
+            clock.offset
+        }
         _ => own,
     };
     let seen = snapshot.saturating_add(offset).max(0);

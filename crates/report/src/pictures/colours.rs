@@ -16,6 +16,36 @@ pub const LEGEND_HEIGHT: f64 = 56.0;
 /// The fill of what is not known; see `Svg::begin`.
 pub const UNKNOWN: &str = "url(#unknown)";
 
+/// A colour of a page, which has one for light and one for dark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shade {
+    Unknown,
+    Blue(usize),
+}
+
+impl Shade {
+    pub const COUNT: usize = 17;
+
+    /// The name of its rule.
+    pub fn class(self) -> String {
+        match self {
+            Shade::Unknown => "u".to_owned(),
+            Shade::Blue(step) => format!("b{step}"),
+        }
+    }
+}
+
+/// On a dark page more is brighter. What is not known is grey on both.
+pub fn page_colour(shade: Shade, dark: bool) -> String {
+    const DARK: [[f64; 3]; 3] = [[22.0, 32.0, 46.0], [33.0, 113.0, 181.0], [186.0, 224.0, 255.0]];
+    match (shade, dark) {
+        (Shade::Unknown, false) => "#d4d4d4".to_owned(),
+        (Shade::Unknown, true) => "#4d4d4d".to_owned(),
+        (Shade::Blue(step), false) => mixed(&BLUES, step as f64 / (Shade::COUNT - 1) as f64),
+        (Shade::Blue(step), true) => mixed(&DARK, step as f64 / (Shade::COUNT - 1) as f64),
+    }
+}
+
 /// How values become colours.
 #[derive(Debug, Clone, Copy)]
 pub struct Colours {
@@ -46,6 +76,24 @@ impl Colours {
             Some(from) => mixed(&BLUES, share(first, self.place(from))),
             None => mixed(&BLUES, share(first, last)),
         }
+    }
+
+    pub fn most(&self) -> f64 {
+        self.most
+    }
+
+    /// The shade of a value on a page; 0 has one of its own.
+    pub fn shade(&self, value: Option<f64>) -> Shade {
+        let Some(value) = value else { return Shade::Unknown };
+        let share = (self.place(value) / self.place(self.most)).clamp(0.0, 1.0);
+        Shade::Blue((share * (Shade::COUNT - 1) as f64).ceil() as usize)
+    }
+
+    /// From which value to which one a shade is.
+    pub fn range(&self, shade: Shade) -> Option<(f64, f64)> {
+        let Shade::Blue(step) = shade else { return None };
+        let at = |step: usize| self.value_at(self.place(self.most) * step as f64 / (Shade::COUNT - 1) as f64);
+        Some((at(step.saturating_sub(1)), at(step)))
     }
 
     /// Where a value lies on the scale.

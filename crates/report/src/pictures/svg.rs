@@ -95,7 +95,7 @@ fn short(value: f64) -> String {
 }
 
 /// A text that is nothing but a text, also where it came from a log.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {

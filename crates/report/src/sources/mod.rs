@@ -12,6 +12,7 @@ pub mod nodes;
 pub mod pbs;
 pub mod sacct_json;
 pub mod stats;
+pub mod tabane;
 pub mod table;
 #[cfg(test)]
 mod texts;
@@ -55,6 +56,8 @@ pub enum Subject {
     Job { target: String, id: String },
     /// A port of a network, such as `mlx5_0/1`: what it received and sent.
     Network(Network, String),
+    /// One number of a server, such as `bytes_free`; its value is that of the operations.
+    Number(String),
 }
 
 /// A layer of the network. The same bytes may pass several.

@@ -192,3 +192,79 @@ impl Version {
         )
     }
 }
+
+/// By how much a server of Tabane's counters grow in ten seconds, and its levels in parts of 100.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Told {
+    pub writes: i64,
+    pub write_bytes: i64,
+    pub reads: i64,
+    pub read_bytes: i64,
+    /// Calls on names.
+    pub names: i64,
+    pub fsyncs: i64,
+    /// Of each request.
+    pub wait_ns: i64,
+    pub busy_ns: i64,
+    pub recalls: i64,
+    pub leases: i64,
+    pub resends: i64,
+    pub refused: i64,
+    pub relay_bytes: i64,
+    pub checkpoints_failed: i64,
+    pub bytes_free: i64,
+    pub journal_used: i64,
+    /// The step in which it is started again; 0 for none.
+    pub restart_at: i64,
+    /// How much faster its clock is, each step.
+    pub drift_ns: i64,
+}
+
+/// A load about which there is nothing to say.
+pub fn load() -> Told {
+    Told {
+        writes: 20,
+        write_bytes: 20 << 20,
+        reads: 5,
+        read_bytes: 5 << 20,
+        names: 30,
+        bytes_free: 50,
+        ..Told::default()
+    }
+}
+
+/// What 'tabane status --json' prints of servers with such a load, every ten seconds from [`START`] on.
+pub fn documents_of(id: &str, servers: &[Told], steps: i64) -> String {
+    let document = |step: i64| {
+        let servers: Vec<_> = servers.iter().enumerate().map(|(index, told)| server(index, told, step)).collect();
+        format!("{:#}\n", serde_json::json!({ "cluster": id, "chunk_size": 1_048_576, "servers": servers }))
+    };
+    (0..=steps).map(document).collect()
+}
+
+fn server(index: usize, told: &Told, step: i64) -> serde_json::Value {
+    let grown = if told.restart_at > 0 && step >= told.restart_at { step - told.restart_at } else { step };
+    let class = |finished: i64, bytes_in: i64, bytes_out: i64| {
+        serde_json::json!({
+            "arrivals": finished * grown, "finished": finished * grown, "failed": 0, "req_active": 0, "req_qdepth": 0,
+            "req_waittime_ns": finished * grown * told.wait_ns, "bytes_in": bytes_in * grown,
+            "bytes_out": bytes_out * grown,
+        })
+    };
+    let (data, metadata) = (told.writes + told.reads + told.fsyncs, told.names);
+    serde_json::json!({ "server": index, "reason": null, "state": "up", "report": {
+        "server": index,
+        "wall_clock_ns": (START as i64 + 10 * step) * 1_000_000_000 + told.drift_ns * step,
+        "uptime_ns": 10 * grown * 1_000_000_000 + 1,
+        "loop": { "busy_ns": told.busy_ns * grown, "turns": grown },
+        "store": { "bytes_total": 100 << 20, "bytes_free": told.bytes_free << 20, "journal_size": 100,
+                   "journal_used": told.journal_used, "checkpoints_failed": told.checkpoints_failed * grown },
+        "contact": { "delegations_recalled": told.recalls * grown, "read_leases_awaited": told.leases * grown },
+        "classes": { "data": class(data, told.write_bytes, told.read_bytes), "metadata": class(metadata, 0, 0) },
+        "operations": { "Write": class(told.writes, told.write_bytes, 0), "Read": class(told.reads, 0, told.read_bytes),
+                        "Open": class(told.names, 0, 0), "Synchronise": class(told.fsyncs, 0, 0),
+                        "Statistics": class(1, 0, 0) },
+        "channels": [{ "resends": told.resends * grown, "server": 9 }],
+        "connections_refused": told.refused * grown, "relay_bytes": told.relay_bytes * grown, "samples": [],
+    } })
+}

@@ -1,0 +1,296 @@
+//! `tabane-report record`: asks the servers of a Tabane cluster again and again what they have counted, by
+//! `tabane status --json`, and keeps it in a place as a job's.
+//!
+//! Each answer is one transaction, with the job's end moved on, so that a recorder that is killed leaves what it has
+//! seen. With `--until-input-ends` it ends with its standard input, asks once more, and says what the job came to.
+
+use crate::asked::Asked;
+use crate::clock::{self, Nanos, SECOND};
+use crate::failure::{Failure, Outcome, io_words};
+use crate::lines::Lines;
+use crate::options::{Asking, RecordOptions};
+use crate::sources::tabane::{self, Documents};
+use crate::sources::{Job, Node, Reading, Sink};
+use crate::store::Writer;
+use crate::watch::{self, FrameMaker};
+use crate::{html, place, words};
+use rusqlite::Connection;
+use std::io::BufRead;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+/// Variables by which batch systems tell a job's id, ours first.
+const JOB_VARIABLES: [&str; 6] = ["TABANE_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID", "FLUX_JOB_ID"];
+/// Servers keep a sample a second for ten minutes; asked within half of that, none is lost.
+const SAMPLES_INTERVAL: Nanos = 300 * SECOND;
+
+/// The job as it is known while it is recorded.
+#[derive(Debug, Clone, Default)]
+pub struct RecordedJob {
+    pub id: Option<String>,
+    pub name: Option<String>,
+    pub start: Nanos,
+    pub state: Option<String>,
+}
+
+pub fn run(options: &RecordOptions) -> Outcome {
+    let begun = clock::now();
+    let since = options.since.map_or(0, |seconds| (seconds * 1e9).min(1e18) as Nanos);
+    let id = options.id.clone().or_else(id_of_environment);
+    // What is told of as a whole is asked for at its end.
+    let state = options.whole.then(|| "ENDED".to_owned());
+    let job = RecordedJob { id, name: options.name.clone(), start: begun.saturating_sub(since), state };
+    let asker = Asker::new(options.tabane.as_deref(), options.cluster.as_deref());
+    let scratch = ScratchPlace::new();
+    let file = match &options.place {
+        Some(place) => place,
+        None => scratch.make()?,
+    };
+    let (mut connection, _) = place::open_or_make(file)?;
+    let mut recorder = Recorder::new(asker, job, options.whole);
+    record(options, file, &mut connection, &mut recorder)?;
+    drop(connection);
+    let id = recorder.job.id.as_deref().unwrap_or_default();
+    if let Some(report) = &options.report {
+        let page = html::page(&Asked::open(id, file, &Asking::plain())?)?;
+        html::write(report, &page)?;
+        eprintln!("{}: the report of job {}", report.display(), words::name(id));
+    }
+    if let Some(place) = &options.place {
+        eprintln!("{}: job {} is recorded", place.display(), words::name(id));
+    }
+    Ok(())
+}
+
+/// A place for a report alone, which goes with it.
+struct ScratchPlace(PathBuf);
+
+impl ScratchPlace {
+    fn new() -> ScratchPlace {
+        let name = format!("tabane-report-{}-{}.db", std::process::id(), clock::now());
+        ScratchPlace(std::env::temp_dir().join(name))
+    }
+
+    /// Makes it for this user alone; nobody else can have made it before.
+    fn make(&self) -> Outcome<&Path> {
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        options.open(&self.0).map_err(|error| Failure::of_file(&self.0, &error))?;
+        Ok(&self.0)
+    }
+}
+
+impl Drop for ScratchPlace {
+    fn drop(&mut self) {
+        // It is there only if it was used; that it can't be removed is worth no words.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Asks until it is time to end, and once more then.
+fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, recorder: &mut Recorder) -> Outcome {
+    let input = options.until_input_ends.then(watch_input).transpose()?;
+    let every = clock::seconds(options.every).unwrap_or(Duration::MAX);
+    let (mut next, mut runs, mut answers) = (clock::monotonic(), 0, 0);
+    loop {
+        match recorder.ask(connection, file, false, None) {
+            Ok(()) => answers += 1,
+            // A cluster that does not answer now may do so later.
+            Err(failure) => say(&failure),
+        }
+        runs += 1;
+        if options.runs.is_some_and(|most| runs >= most) {
+            break;
+        }
+        next = (next + every).max(clock::monotonic());
+        match &input {
+            None => clock::sleep_until(next),
+            Some(input) => {
+                if let Some(state) = ended(input, next.saturating_duration_since(clock::monotonic())) {
+                    recorder.job.state = Some(state);
+                    match recorder.ask(connection, file, true, None) {
+                        Ok(()) => answers += 1,
+                        Err(failure) => say(&failure),
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    match answers {
+        0 => Err(Failure::failed("the servers were asked in vain; nothing is recorded")),
+        _ => Ok(()),
+    }
+}
+
+fn say(failure: &Failure) {
+    if let Failure::Failed(words) | Failure::Usage(words) = failure {
+        eprintln!("tabane-report: record: {words}");
+    }
+}
+
+#[allow(clippy::disallowed_methods)] // Batch systems tell a job's id in no other way.
+fn id_of_environment() -> Option<String> {
+    JOB_VARIABLES.iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.is_empty())
+}
+
+/// What comes on standard input: what the job came to, once it ends.
+fn watch_input() -> Outcome<Receiver<Option<i32>>> {
+    let (sender, receiver) = channel();
+    watch::start("input", move || {
+        let mut status = None;
+        for line in std::io::stdin().lock().lines() {
+            match line {
+                Ok(line) => status = line.strip_prefix("exit ").and_then(|text| text.trim().parse().ok()).or(status),
+                Err(_) => break,
+            }
+        }
+        // Nobody waits any more: nothing is lost.
+        let _ = sender.send(status);
+    })?;
+    Ok(receiver)
+}
+
+/// Waits; the state that the job ended in, if it did.
+fn ended(input: &Receiver<Option<i32>>, time: Duration) -> Option<String> {
+    match input.recv_timeout(time) {
+        Err(RecvTimeoutError::Timeout) => None,
+        Ok(Some(0)) => Some("COMPLETED".to_owned()),
+        Ok(Some(status)) => Some(format!("FAILED ({status})")),
+        Ok(None) | Err(RecvTimeoutError::Disconnected) => Some("ENDED".to_owned()),
+    }
+}
+
+/// How servers are asked.
+pub struct Asker {
+    program: PathBuf,
+    cluster: Option<PathBuf>,
+}
+
+impl Asker {
+    pub fn new(program: Option<&Path>, cluster: Option<&Path>) -> Asker {
+        let program = program.map_or_else(default_program, Path::to_owned);
+        Asker { program, cluster: cluster.map(Path::to_owned) }
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments);
+        if let Some(cluster) = &self.cluster {
+            command.arg("--cluster").arg(cluster);
+        }
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub fn failed(&self, error: &std::io::Error) -> Failure {
+        Failure::failed(format!("{}: {}", self.program.display(), io_words(error)))
+    }
+}
+
+/// `tabane` beside this program, else of the PATH.
+fn default_program() -> PathBuf {
+    let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("tabane")));
+    beside.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from("tabane"))
+}
+
+/// Asks, and keeps what is answered.
+pub struct Recorder {
+    asker: Asker,
+    pub job: RecordedJob,
+    documents: Documents,
+    samples_asked: Nanos,
+}
+
+impl Recorder {
+    pub fn new(asker: Asker, job: RecordedJob, whole: bool) -> Recorder {
+        let documents = if whole { Documents::from_start() } else { Documents::default() };
+        Recorder { asker, job, documents, samples_asked: Nanos::MIN }
+    }
+
+    /// One question, one transaction. `last`: nothing follows, so that samples are wanted too.
+    /// `frames`: who shows it live, and needs nothing of the seconds before.
+    pub fn ask(
+        &mut self,
+        connection: &mut Connection,
+        file: &Path,
+        last: bool,
+        frames: Option<&mut FrameMaker>,
+    ) -> Outcome {
+        let asked = clock::now();
+        let is_time = asked.saturating_sub(self.samples_asked) >= SAMPLES_INTERVAL;
+        let with_samples = frames.is_none() && (last || is_time);
+        let mut arguments = vec!["status", "--json", "--no-mounts"];
+        arguments.extend(with_samples.then_some("--samples"));
+        let mut command = self.asker.command(&arguments);
+        // It says on standard error which servers are down, and the document says so too.
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = command.output().map_err(|error| self.asker.failed(&error))?;
+        let mut writer = Writer::begin(connection, file)?;
+        writer.set_source("tabane status")?;
+        let before = self.documents.last.take();
+        let mut lines = Lines::of("tabane status", output.stdout.as_slice());
+        // The servers were asked between these two.
+        let collected = asked + (clock::now() - asked) / 2;
+        match frames {
+            Some(frames) => {
+                let mut both = Both { writer: &mut writer, frames };
+                tabane::read(&mut lines, Some(collected), &mut self.documents, &mut both)?;
+            }
+            None => tabane::read(&mut lines, Some(collected), &mut self.documents, &mut writer)?,
+        }
+        let Some((cluster, time)) = self.documents.last.clone() else {
+            self.documents.last = before;
+            writer.commit()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said = said.lines().next().unwrap_or("no server answers").trim_start_matches("tabane: ");
+            return Err(Failure::failed(words::name(said)));
+        };
+        if with_samples {
+            self.samples_asked = asked;
+        }
+        self.job.start = self.job.start.min(self.documents.started.unwrap_or(Nanos::MAX));
+        let id =
+            self.job.id.get_or_insert_with(|| format!("{}-{}", tabane::node_of(&cluster), self.job.start / SECOND));
+        writer.job(Job {
+            id: id.clone(),
+            name: self.job.name.clone(),
+            state: Some(self.job.state.clone().unwrap_or_else(|| "RUNNING".to_owned())),
+            start: Some(self.job.start),
+            end: Some(time.max(self.job.start + 1)),
+            nodes: Some(tabane::node_of(&cluster)),
+            ..Job::default()
+        })?;
+        writer.commit()?;
+        Ok(())
+    }
+}
+
+/// What is recorded and shown.
+struct Both<'a, 'b> {
+    writer: &'a mut Writer<'b>,
+    frames: &'a mut FrameMaker,
+}
+
+impl Sink for Both<'_, '_> {
+    fn job(&mut self, job: Job) -> Outcome {
+        self.writer.job(job)
+    }
+
+    fn node(&mut self, node: Node) -> Outcome {
+        self.writer.node(node)
+    }
+
+    fn reading(&mut self, reading: Reading) -> Outcome {
+        self.frames.reading(reading.clone())?;
+        self.writer.reading(reading)
+    }
+
+    fn skipped(&mut self, line: u64, why: &str) -> Outcome {
+        self.frames.skipped(line, why)?;
+        self.writer.skipped(line, why)
+    }
+}

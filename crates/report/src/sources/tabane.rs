@@ -1,0 +1,491 @@
+//! What `tabane status --json` prints of the servers of a Tabane cluster, again and again in one input.
+//!
+//! A document lies on lines from `{` to `}`, or is one line. Each server's `report` has its own clock and totals since
+//! its start; with `--samples` also a sample for each second of the last ten minutes in which something happened.
+//!
+//! Invariant: a series has the same counters in documents and in samples, so that none of its samples is unknown
+//! between two that are known. What only documents have is in series of its own.
+
+use super::{Counter, Counters, Node, Reading, Sink, Subject};
+use crate::clock::Nanos;
+use crate::failure::Outcome;
+use crate::lines::{Lines, Next};
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The service that a server's queue is kept as.
+pub const SERVICE: &str = "tabane";
+/// The parts that its bytes and its reads and writes are kept as.
+const STORE: &str = "store";
+const REQUESTS: &str = "requests";
+/// A document that is larger is passed over: some 500 servers with all samples.
+const DOCUMENT_SIZE_MAX: usize = 256 << 20;
+/// Letters of a cluster's id that its servers are called by, as `tabane top` shows it.
+const CLUSTER_LETTERS: usize = 8;
+/// Operations by which we ask.
+const OWN_OPERATIONS: [&str; 2] = ["Statistics", "Ping"];
+/// What of an operation's name stands before it in the place.
+pub const OPERATION_PREFIX: &str = "operation ";
+
+#[derive(Deserialize)]
+struct Document {
+    cluster: String,
+    servers: Vec<ServerDocument>,
+}
+
+#[derive(Deserialize)]
+struct ServerDocument {
+    server: u32,
+    reason: Option<String>,
+    report: Option<ServerReport>,
+}
+
+#[derive(Deserialize)]
+struct ServerReport {
+    wall_clock_ns: Nanos,
+    #[serde(default)]
+    uptime_ns: Nanos,
+    #[serde(rename = "loop", default)]
+    turns: Numbers,
+    #[serde(default)]
+    store: StoreReport,
+    #[serde(default)]
+    contact: BTreeMap<String, i64>,
+    classes: Classes,
+    #[serde(default)]
+    operations: BTreeMap<String, ClassReport>,
+    #[serde(default)]
+    channels: Vec<ChannelReport>,
+    connections_refused: Option<i64>,
+    relay_bytes: Option<i64>,
+    #[serde(default)]
+    samples: Vec<SampleReport>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Numbers {
+    busy_ns: Option<i64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct StoreReport {
+    bytes_total: Option<i64>,
+    bytes_free: Option<i64>,
+    journal_size: Option<i64>,
+    journal_used: Option<i64>,
+    checkpoints_failed: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct Classes {
+    data: ClassReport,
+    metadata: ClassReport,
+}
+
+#[derive(Default, Deserialize)]
+struct ClassReport {
+    finished: i64,
+    #[serde(default)]
+    failed: i64,
+    #[serde(default)]
+    req_active: i64,
+    #[serde(default)]
+    req_waittime_ns: i64,
+    #[serde(default)]
+    bytes_in: i64,
+    #[serde(default)]
+    bytes_out: i64,
+}
+
+#[derive(Deserialize)]
+struct ChannelReport {
+    #[serde(default)]
+    resends: i64,
+}
+
+#[derive(Deserialize)]
+struct SampleReport {
+    time_ns: Nanos,
+    busy_ns: Option<i64>,
+    data: ClassReport,
+    metadata: ClassReport,
+    bytes_free: Option<i64>,
+    journal_used: Option<i64>,
+}
+
+/// Documents, line by line.
+#[derive(Default)]
+pub struct Documents {
+    text: String,
+    /// The line that it began in.
+    begun: u64,
+    open: bool,
+    too_large: bool,
+    /// Of each server the last sample that was taken, by its clock: they are printed again and again.
+    last_samples: HashMap<String, Nanos>,
+    clusters: HashSet<String>,
+    /// Counters are taken to have been 0 when their server was started, which is told too.
+    from_start: bool,
+    /// When the first of all servers was started, as the axis sees it; only with the former.
+    pub started: Option<Nanos>,
+    /// The cluster of the last document, and when it was, by the collector's clock if that is known.
+    pub last: Option<(String, Nanos)>,
+}
+
+/// The node that stands for a cluster, with all of its servers.
+pub fn node_of(cluster: &str) -> String {
+    format!("tabane-{}", short(cluster))
+}
+
+fn short(cluster: &str) -> String {
+    cluster.chars().take(CLUSTER_LETTERS).collect()
+}
+
+/// Reads all of an input. `collected` is when it was printed, by the collector's clock.
+pub fn read(
+    lines: &mut Lines<'_>,
+    collected: Option<Nanos>,
+    documents: &mut Documents,
+    sink: &mut impl Sink,
+) -> Outcome {
+    loop {
+        match lines.next()? {
+            Next::End => return documents.end(sink),
+            Next::TooLong(number) => sink.skipped(number, "the line is too long")?,
+            Next::Line(line) => documents.line(line.number, &line.text, collected, sink)?,
+        }
+    }
+}
+
+impl Documents {
+    pub fn from_start() -> Documents {
+        Documents { from_start: true, ..Documents::default() }
+    }
+
+    fn line(&mut self, number: u64, line: &str, collected: Option<Nanos>, sink: &mut impl Sink) -> Outcome {
+        let line_end = line.trim_end();
+        // Lines of a document that are not its first or last are indented.
+        if line_end.starts_with('{') {
+            self.cut(sink)?;
+            (self.begun, self.open) = (number, true);
+        } else if !self.open {
+            return match line_end {
+                "" => Ok(()),
+                _ => sink.skipped(number, "it is no part of what 'tabane status --json' prints"),
+            };
+        }
+        if self.text.len() + line_end.len() >= DOCUMENT_SIZE_MAX {
+            (self.too_large, self.text) = (true, String::new());
+        }
+        if !self.too_large {
+            self.text.push_str(line_end);
+            self.text.push('\n');
+        }
+        let ends = line_end == "}" || line_end.starts_with('{') && line_end.ends_with('}');
+        if ends { self.document(collected, sink) } else { Ok(()) }
+    }
+
+    fn cut(&mut self, sink: &mut impl Sink) -> Outcome {
+        let open = std::mem::take(&mut self.open);
+        self.text.clear();
+        self.too_large = false;
+        if open { sink.skipped(self.begun, "the document that begins here is cut") } else { Ok(()) }
+    }
+
+    fn end(&mut self, sink: &mut impl Sink) -> Outcome {
+        self.cut(sink)
+    }
+
+    fn document(&mut self, collected: Option<Nanos>, sink: &mut impl Sink) -> Outcome {
+        let text = std::mem::take(&mut self.text);
+        self.open = false;
+        if std::mem::take(&mut self.too_large) {
+            return sink.skipped(self.begun, "the document that begins here is too large");
+        }
+        match serde_json::from_str::<Document>(&text) {
+            Ok(document) => self.take(&document, collected, sink),
+            Err(error) => {
+                let why = format!("the document that begins here can't be read: {error}");
+                sink.skipped(self.begun, &why)
+            }
+        }
+    }
+
+    fn take(&mut self, document: &Document, collected: Option<Nanos>, sink: &mut impl Sink) -> Outcome {
+        let cluster = short(&document.cluster);
+        let name = |server: u32| format!("{cluster}-{server}");
+        if self.clusters.insert(document.cluster.clone()) {
+            let servers = document.servers.iter().map(|server| name(server.server)).collect();
+            sink.node(Node { name: node_of(&document.cluster), servers, ..Node::default() })?;
+        }
+        for server in &document.servers {
+            let name = name(server.server);
+            match &server.report {
+                None => {
+                    let why = server.reason.as_deref().unwrap_or("it did not answer");
+                    sink.skipped(self.begun, &format!("{name}: {why}"))?;
+                }
+                Some(report) if report.wall_clock_ns < 0 => {
+                    sink.skipped(self.begun, &format!("{name}: its clock is before 1970"))?;
+                }
+                Some(report) => {
+                    let time = collected.unwrap_or(report.wall_clock_ns);
+                    self.last = Some((document.cluster.clone(), time));
+                    self.server(&name, report, collected, sink)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn server(&mut self, name: &str, report: &ServerReport, collected: Option<Nanos>, sink: &mut impl Sink) -> Outcome {
+        let offset = collected.map_or(0, |collected| collected.saturating_sub(report.wall_clock_ns));
+        if self.from_start && !self.last_samples.contains_key(name) {
+            self.start_of(name, report, offset, collected, sink)?;
+        }
+        let known = self.last_samples.entry(name.to_owned()).or_insert(Nanos::MIN);
+        for sample in &report.samples {
+            // A clock that was set back, or a sample that is the report itself.
+            if sample.time_ns <= *known || sample.time_ns >= report.wall_clock_ns {
+                continue;
+            }
+            *known = sample.time_ns;
+            let moment = Moment { name, seen: sample.time_ns, offset, collected, line: self.begun };
+            moment.classes(&sample.data, &sample.metadata, sink)?;
+            moment.number("loop_busy_ns", sample.busy_ns, sink)?;
+            moment.number("bytes_free", sample.bytes_free, sink)?;
+            moment.number("journal_used", sample.journal_used, sink)?;
+        }
+        // What a later question prints again of the time before is not taken twice.
+        *known = (*known).max(report.wall_clock_ns);
+        let moment = Moment { name, seen: report.wall_clock_ns, offset, collected, line: self.begun };
+        moment.classes(&report.classes.data, &report.classes.metadata, sink)?;
+        moment.report(report, sink)
+    }
+}
+
+impl Documents {
+    /// A server's counters when it was started.
+    fn start_of(
+        &mut self,
+        name: &str,
+        report: &ServerReport,
+        offset: Nanos,
+        collected: Option<Nanos>,
+        sink: &mut impl Sink,
+    ) -> Outcome {
+        let seen = report.wall_clock_ns.saturating_sub(report.uptime_ns).max(0);
+        let begun = seen.saturating_add(offset).max(0);
+        self.started = Some(self.started.map_or(begun, |started| started.min(begun)));
+        let moment = Moment { name, seen, offset, collected, line: self.begun };
+        let none = || ClassReport::default();
+        moment.classes(&none(), &none(), sink)?;
+        let operations = report.operations.keys().map(|name| (name.clone(), none())).collect();
+        let zero = ServerReport {
+            wall_clock_ns: seen,
+            uptime_ns: 0,
+            turns: Numbers { busy_ns: Some(0) },
+            // Levels were nobody knows what.
+            store: StoreReport { checkpoints_failed: Some(0), ..StoreReport::default() },
+            contact: report.contact.keys().map(|name| (name.clone(), 0)).collect(),
+            classes: Classes { data: none(), metadata: none() },
+            operations,
+            channels: Vec::new(),
+            connections_refused: Some(0),
+            relay_bytes: Some(0),
+            samples: Vec::new(),
+        };
+        moment.report(&zero, sink)
+    }
+}
+
+/// A server at a moment of its own clock.
+struct Moment<'a> {
+    name: &'a str,
+    seen: Nanos,
+    /// What is to be added to its clock.
+    offset: Nanos,
+    collected: Option<Nanos>,
+    line: u64,
+}
+
+impl Moment<'_> {
+    fn put(&self, subject: Subject, counters: Counters, sink: &mut impl Sink) -> Outcome {
+        let time = self.seen.saturating_add(self.offset).max(0);
+        let snapshot = self.collected.map(|_| self.seen);
+        sink.reading(Reading {
+            server: self.name.to_owned(),
+            subject,
+            time,
+            snapshot,
+            since: None,
+            counters,
+            line: self.line,
+        })
+    }
+
+    /// What samples have too. `req_qdepth` and `req_active` are those of one moment, of which no mean can be made.
+    fn classes(&self, data: &ClassReport, metadata: &ClassReport, sink: &mut impl Sink) -> Outcome {
+        let begun = |class: &ClassReport| class.finished.saturating_add(class.req_active);
+        let mut counters = Counters::default();
+        counters[Counter::WaitCount as usize] = Some(begun(data).saturating_add(begun(metadata)));
+        let wait_ns = data.req_waittime_ns.saturating_add(metadata.req_waittime_ns);
+        counters[Counter::Wait as usize] = Some(wait_ns / 1000);
+        self.put(Subject::Service(SERVICE.to_owned()), counters, sink)?;
+        let mut counters = Counters::default();
+        counters[Counter::ReadBytes as usize] = Some(data.bytes_out);
+        counters[Counter::WriteBytes as usize] = Some(data.bytes_in);
+        counters[Counter::Operations as usize] = Some(metadata.finished);
+        self.put(Subject::Target(STORE.to_owned()), counters, sink)
+    }
+
+    fn report(&self, report: &ServerReport, sink: &mut impl Sink) -> Outcome {
+        let finished = |names: &[&str]| {
+            names.iter().filter_map(|name| report.operations.get(*name)).map(|operation| operation.finished).sum()
+        };
+        let mut counters = Counters::default();
+        counters[Counter::Reads as usize] = Some(finished(&["Read"]));
+        counters[Counter::Writes as usize] = Some(finished(&["Write", "Append", "CommitRegistered"]));
+        self.put(Subject::Target(REQUESTS.to_owned()), counters, sink)?;
+        let store = &report.store;
+        let resends = (!report.channels.is_empty())
+            .then(|| report.channels.iter().map(|channel| channel.resends).fold(0, i64::saturating_add));
+        let contact = |name: &str| report.contact.get(name).copied();
+        for (name, value) in [
+            ("loop_busy_ns", report.turns.busy_ns),
+            ("bytes_total", store.bytes_total),
+            ("bytes_free", store.bytes_free),
+            ("journal_size", store.journal_size),
+            ("journal_used", store.journal_used),
+            ("checkpoints_failed", store.checkpoints_failed),
+            ("delegations_recalled", contact("delegations_recalled")),
+            ("read_leases_awaited", contact("read_leases_awaited")),
+            ("connections_refused", report.connections_refused),
+            ("relay_bytes", report.relay_bytes),
+            ("data_failed", Some(report.classes.data.failed)),
+            ("resends", resends),
+        ] {
+            self.number(name, value, sink)?;
+        }
+        for (name, operation) in &report.operations {
+            if !OWN_OPERATIONS.contains(&name.as_str()) && name.len() <= 64 {
+                self.number(&format!("{OPERATION_PREFIX}{name}"), Some(operation.finished), sink)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&self, name: &str, value: Option<i64>, sink: &mut impl Sink) -> Outcome {
+        let Some(value) = value else { return Ok(()) };
+        let mut counters = Counters::default();
+        counters[Counter::Operations as usize] = Some(value);
+        self.put(Subject::Number(name.to_owned()), counters, sink)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SECOND;
+    use crate::sources::collected::Collected;
+    use serde_json::{Value, json};
+
+    fn class(finished: i64, wait_ns: i64, bytes_in: i64, bytes_out: i64) -> Value {
+        json!({ "finished": finished, "failed": 0, "req_active": 1, "req_waittime_ns": wait_ns, "bytes_in": bytes_in,
+                "bytes_out": bytes_out, "new_field": 1 })
+    }
+
+    fn document(wall_clock_ns: i64, samples: &[i64]) -> Value {
+        let samples: Vec<Value> = samples
+            .iter()
+            .map(|time| {
+                json!({ "time_ns": time, "busy_ns": 5, "bytes_free": 70, "journal_used": 1,
+                                "data": class(3, 1000, 10, 20), "metadata": class(4, 2000, 0, 0) })
+            })
+            .collect();
+        json!({ "cluster": "4458aef012bb3c283639e2e9badb4102", "servers": [
+            { "server": 0, "reason": null, "report": {
+                "wall_clock_ns": wall_clock_ns, "loop": { "busy_ns": 7, "turns": 1 },
+                "store": { "bytes_total": 100, "bytes_free": 60, "journal_size": 50, "journal_used": 2,
+                           "checkpoints_failed": 0, "pages_note": "x" },
+                "contact": { "delegations_recalled": 3 }, "classes": { "data": class(5, 3000, 30, 40),
+                "metadata": class(6, 4000, 0, 0) }, "operations": { "Write": class(2, 0, 30, 0),
+                "Statistics": class(9, 0, 0, 0) }, "channels": [{ "resends": 2 }, { "resends": 1 }],
+                "samples": samples } },
+            { "server": 1, "reason": "server 1: its process 7 has ended", "report": null } ] })
+    }
+
+    fn collect(text: &str, collected: Option<Nanos>, documents: &mut Documents) -> Collected {
+        let mut sink = Collected::default();
+        read(&mut Lines::of("x", text.as_bytes()), collected, documents, &mut sink).unwrap();
+        sink
+    }
+
+    fn of(found: &Collected, subject: &Subject) -> Vec<(Nanos, Option<Nanos>, Counters)> {
+        let readings = found.readings.iter().filter(|reading| reading.subject == *subject);
+        readings.map(|reading| (reading.time, reading.snapshot, reading.counters)).collect()
+    }
+
+    /// Goal: a document, on one line or many, gives queue, bytes and numbers, on the collector's clock where that is
+    /// known; samples before it are taken once; a server that is down is told of.
+    #[test]
+    fn a_document() {
+        let first = document(100 * SECOND, &[98 * SECOND, 99 * SECOND, 100 * SECOND]);
+        for text in [format!("{first:#}\n"), format!("{first}\n")] {
+            let mut documents = Documents::default();
+            let found = collect(&text, Some(105 * SECOND), &mut documents);
+            assert_eq!(found.skipped, [(1, "4458aef0-1: server 1: its process 7 has ended".to_owned())]);
+            assert_eq!(found.nodes[0].servers, ["4458aef0-0", "4458aef0-1"]);
+            let queue = of(&found, &Subject::Service("tabane".into()));
+            let times: Vec<_> = queue.iter().map(|(time, snapshot, _)| (*time / SECOND, snapshot.unwrap())).collect();
+            assert_eq!(times, [(103, 98 * SECOND), (104, 99 * SECOND), (105, 100 * SECOND)]);
+            let counters = queue[2].2;
+            assert_eq!((counters[Counter::WaitCount as usize], counters[Counter::Wait as usize]), (Some(13), Some(7)));
+            assert_eq!(counters[Counter::Depth as usize], None, "there is no mean of it");
+            let number = |name: &str| {
+                let found = of(&found, &Subject::Number(name.to_owned()));
+                found.iter().map(|(.., counters)| counters[Counter::Operations as usize].unwrap()).collect::<Vec<_>>()
+            };
+            assert_eq!((number("bytes_free"), number("resends")), (vec![70, 70, 60], vec![3]));
+            assert_eq!((number("operation Write"), number("operation Statistics")), (vec![2], vec![]));
+            // The next one tells of the same seconds again.
+            let next = document(102 * SECOND, &[99 * SECOND, 100 * SECOND, 101 * SECOND]);
+            let found = collect(&format!("{next}\n"), Some(107 * SECOND), &mut documents);
+            assert_eq!(of(&found, &Subject::Service("tabane".into())).len(), 2);
+            assert_eq!(documents.last, Some(("4458aef012bb3c283639e2e9badb4102".into(), 107 * SECOND)));
+        }
+    }
+
+    /// Goal: without a collector's clock the server's own is the axis, and the same document twice changes nothing.
+    #[test]
+    fn from_a_file() {
+        let text = format!("{:#}\n{:#}\n", document(100 * SECOND, &[]), document(110 * SECOND, &[]));
+        let found = collect(&text, None, &mut Documents::default());
+        let queue = of(&found, &Subject::Service("tabane".into()));
+        assert_eq!(
+            queue.iter().map(|(time, snapshot, _)| (*time / SECOND, *snapshot)).collect::<Vec<_>>(),
+            [(100, None), (110, None)]
+        );
+    }
+
+    /// Goal: whatever is cut, spoilt or no document at all is told of and harms nothing; what is whole counts.
+    #[test]
+    fn spoilt() {
+        let whole = format!("{:#}", document(100 * SECOND, &[99 * SECOND]));
+        for end in 0..whole.len() - 1 {
+            let text = format!("{}\n{whole}\n", &whole[..end]);
+            let found = collect(&text, None, &mut Documents::default());
+            let queue = of(&found, &Subject::Service("tabane".into()));
+            assert!(queue.len() == 2 || end == 0 || !found.skipped.is_empty(), "{end}");
+            assert!(queue.len() >= 2, "{end}: {:?}", found.skipped);
+        }
+        for text in ["{}\n", "{\"cluster\": 5}\n", "hello\n", "{\n}\n", &whole.replace("6", "\"six\"")] {
+            let found = collect(text, None, &mut Documents::default());
+            assert!(found.readings.is_empty() && !found.skipped.is_empty(), "{text}");
+        }
+        let deep = format!("{{\"a\":{}}}\n", "[".repeat(100_000));
+        assert!(!collect(&deep, None, &mut Documents::default()).skipped.is_empty());
+    }
+}

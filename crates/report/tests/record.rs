@@ -1,0 +1,66 @@
+//! Recording: what is asked, what is kept, and how it ends. The servers are a script that prints as 'tabane status'.
+
+#![allow(clippy::unwrap_used)] // Tests, including their helpers.
+
+mod common;
+
+use common::{Scratch, documents_of, load, rows_of, said};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+const ID: &str = "4458aef012bb3c283639e2e9badb4102";
+
+/// A program that prints one document after the other, and notes what it was asked.
+fn stand_in(scratch: &Scratch) {
+    let text = documents_of(ID, &[load(), load()], 3);
+    for (number, document) in text.split_inclusive("\n}\n").enumerate() {
+        scratch.file(&format!("answer.{number}"), document);
+    }
+    let script = "#!/bin/sh\necho \"$@\" >>asked\nn=$(($(wc -l <asked) - 1))\ncat answer.$n 2>/dev/null || exit 1\n";
+    scratch.file("tabane", script);
+    std::fs::set_permissions(scratch.0.join("tabane"), std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Goal: each question is kept at its time, the job has name, state and end, and the place answers as any other.
+/// Method: three questions, then the input ends with the job's status.
+#[test]
+fn until_input_ends() {
+    let scratch = Scratch::new("record");
+    stand_in(&scratch);
+    let line = "record p.db --tabane ./tabane --cluster /run/x --every 0.05 --id 7 --name fluid --until-input-ends";
+    let mut recorder = scratch.command(line).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // It ends with its input, whatever was asked until then; before that it has to have asked once at least.
+    while !scratch.is_there("asked") {
+        std::thread::yield_now();
+    }
+    recorder.stdin.take().unwrap().write_all(b"exit 3\n").unwrap();
+    let output = recorder.wait_with_output().unwrap();
+    assert!(output.status.success() && said(&output).contains("p.db: job 7 is recorded"), "{}", said(&output));
+    let asked = scratch.text("asked");
+    assert!(
+        asked.lines().all(|line| line.ends_with("--cluster /run/x") && line.starts_with("status --json")),
+        "{asked}"
+    );
+    assert!(asked.lines().next().unwrap().contains("--samples") && asked.lines().last().unwrap().contains("--samples"));
+    let told = scratch.done("job 7 p.db");
+    assert!(told.starts_with("job 7 (fluid), FAILED (3)\n") && told.contains("servers: 2"), "{told}");
+    let rows = rows_of(&scratch.done("history fluid p.db --csv -"));
+    assert_eq!((rows.len(), rows[0]["servers"].as_str()), (1, "2"));
+}
+
+/// Goal: without a name the job is called by the cluster; a cluster that never answers is a failure, one that answers
+/// at last is not, and a program that is not there is named.
+#[test]
+fn in_vain() {
+    let scratch = Scratch::new("record-in-vain");
+    stand_in(&scratch);
+    scratch.done("record p.db --tabane ./tabane --every 0.01 --runs 9 --since 100");
+    let names = scratch.refused("job z p.db", 1);
+    assert!(names.contains("it has 1 job, by name from tabane-4458aef0-"), "{names}");
+    // The script has nothing more to print.
+    let words = scratch.refused("record q.db --tabane ./tabane --every 0.01 --runs 2", 1);
+    assert!(words.contains("the servers were asked in vain"), "{words}");
+    let words = scratch.refused("record q.db --tabane ./none --runs 1", 1);
+    assert!(words.contains("./none: no such file or directory"), "{words}");
+}
