@@ -26,6 +26,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if !arguments.flag("keep") && !arguments.flag("discard") {
         check_changes(&directory)?;
     }
+    let reported = match crate::report::wanted(arguments)? {
+        Some(file) => crate::report::of_cluster(&directory.path, &file),
+        None => Ok(()),
+    };
+    // Servers that are to end do so, also if nothing can be told of them.
+    take_all_down(arguments, directory).and(reported)
+}
+
+fn take_all_down(arguments: &Arguments, directory: RunDirectory) -> Outcome {
     if let Some(record) = HostsRecord::of(&directory.path) {
         let (reactor, known) = (open_reactor()?, directory.cluster()?);
         return crate::hosts::take_down(crate::hosts::Ending::wanted(arguments), &reactor, directory, &record, known);

@@ -35,6 +35,7 @@ mod mounts;
 mod options;
 mod paths;
 mod pin;
+mod report;
 mod run;
 mod run_directory;
 mod salvage;

@@ -4,6 +4,7 @@ use crate::arguments::Arguments;
 use crate::down::take_down;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::hosts;
+use crate::report::Recorder;
 use crate::run_directory::RunDirectory;
 use crate::session::{default_run_directory, open_reactor};
 use crate::together::{Either, race};
@@ -28,6 +29,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.is_given("hosts") {
         return on_hosts(arguments, &reactor, &signals);
     }
+    let report = crate::report::wanted(arguments)?;
     let mount = crate::mount::wanted(arguments)?;
     check_no_hosts(arguments)?;
     let path = arguments.path("run-directory").unwrap_or_else(|| own_name(default_run_directory()));
@@ -36,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let whole = raised.check().and_then(|()| crate::warm::warm(arguments, &reactor, &signals, run_directory, true));
     let mounted =
         whole.and_then(|()| mount.map_or(Ok(()), |mount| crate::mount::start(&mount, run_directory).map(drop)));
-    let ended = mounted.and_then(|()| run_command(&reactor, &signals, arguments, run_directory));
+    let ended = mounted.and_then(|()| run_recorded(&reactor, &signals, arguments, run_directory, report.as_deref()));
     let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
     let down = take_down(&reactor, raised.directory, &raised.cluster, &raised.settings, stop_timeout, false);
     exit_with(ended, down)
@@ -44,10 +46,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
 
 /// The same with the servers on other hosts, and the mount on all of them.
 fn on_hosts(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outcome {
+    let report = crate::report::wanted(arguments)?;
     let path = arguments.path("run-directory").unwrap_or_else(|| own_name(hosts::default_run_directory()));
     let path = hosts::up_for_a_while(arguments, reactor, signals, &path)?;
     let warmed = crate::warm::warm(arguments, reactor, signals, &path, true);
-    let ended = warmed.and_then(|()| run_command(reactor, signals, arguments, &path));
+    let ended = warmed.and_then(|()| run_recorded(reactor, signals, arguments, &path, report.as_deref()));
     let down = RunDirectory::open(&path).and_then(|directory| {
         let record = hosts::HostsRecord::of(&path).ok_or_else(|| Failure::failed("its list of hosts can't be read"))?;
         let known = directory.cluster()?;
@@ -74,6 +77,29 @@ fn own_name(default: PathBuf) -> PathBuf {
     let mut name = default.into_os_string();
     name.push(format!("-run-{}", std::process::id()));
     PathBuf::from(name)
+}
+
+/// The same with a recorder beside it, if a report is wanted. One that can't be written makes a run fail that succeeded
+/// otherwise.
+fn run_recorded(
+    reactor: &Reactor,
+    signals: &Signals,
+    arguments: &Arguments,
+    run_directory: &Path,
+    report: Option<&Path>,
+) -> Outcome<u8> {
+    let Some(report) = report else { return run_command(reactor, signals, arguments, run_directory) };
+    let recorder = Recorder::start(run_directory, report, &arguments.operands[0])?;
+    let ended = run_command(reactor, signals, arguments, run_directory);
+    let reported = recorder.end(ended.as_ref().ok().copied(), report);
+    match (ended, reported) {
+        (Ok(0), Err(failure)) => Err(failure),
+        (ended, Err(Failure::Failed(words))) => {
+            eprintln!("tabane: run: {words}");
+            ended
+        }
+        (ended, _) => ended,
+    }
 }
 
 /// Runs the command in the cluster and gives its exit status.

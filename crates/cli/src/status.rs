@@ -18,7 +18,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 const CLASSES: [&str; 2] = ["metadata", "data"];
+/// With the youngest sample, and with all that are kept.
 const FORMAT_JSON: u8 = 0;
+const FORMAT_ALL_SAMPLES: u8 = 2;
 const NANOS_PER_MS: reactor::Nanos = 1_000_000;
 /// Bytes of a page that is not huge.
 const PAGE_SIZE_LEAST: u64 = 4096;
@@ -39,14 +41,21 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let session = Session::open(arguments)?;
     let run_directory = of_cluster_path(&cluster_path(arguments));
     let cluster = session.files.cluster().clone();
+    if arguments.flag("samples") && !arguments.flag("json") {
+        return Err(Failure::usage("--samples is for programs; say --json as well".to_owned()));
+    }
+    let format = if arguments.flag("samples") { FORMAT_ALL_SAMPLES } else { FORMAT_JSON };
     let statuses = session.block_on(join_all(
-        (0..cluster.server_count()).map(|index| inquire(&session, &cluster, index, run_directory.as_deref())),
+        (0..cluster.server_count()).map(|index| inquire(&session, &cluster, index, format, run_directory.as_deref())),
     ));
     if arguments.flag("lost") {
         let gone = statuses.iter().filter_map(|status| Some((status.index, status.report.as_ref().err()?.clone())));
         return crate::lost::run(arguments, &session, run_directory.as_deref(), gone.collect());
     }
-    let mounts = mounts_of(arguments, &session, &cluster, run_directory.as_deref());
+    let mounts = match arguments.flag("no-mounts") {
+        true => Mounts::default(),
+        false => mounts_of(arguments, &session, &cluster, run_directory.as_deref()),
+    };
     let text = if arguments.flag("json") {
         format!("{:#}\n", whole_json(&cluster, run_directory.as_deref(), &statuses, &mounts))
     } else {
@@ -71,10 +80,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
 }
 
-async fn inquire(session: &Session, cluster: &Cluster, index: u32, run_directory: Option<&Path>) -> ServerStatus {
+async fn inquire(
+    session: &Session,
+    cluster: &Cluster,
+    index: u32,
+    format: u8,
+    run_directory: Option<&Path>,
+) -> ServerStatus {
     let recorded = run_directory.and_then(|directory| process_of(directory, index));
     let process = recorded.filter(|process| process.is_alive());
-    let report = match race(session.files.server_statistics(index, FORMAT_JSON), end_of(session, recorded)).await {
+    let report = match race(session.files.server_statistics(index, format), end_of(session, recorded)).await {
         Either::First(Ok(text)) => {
             serde_json::from_str(&text).map_err(|error| format!("server {index}: report not understood: {error}"))
         }

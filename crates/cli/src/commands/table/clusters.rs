@@ -2,7 +2,7 @@
 
 use super::{CLUSTERS, Command, MANY, joined};
 use crate::commands::{check, logs};
-use crate::{down, hosts, mount, run, salvage, server, status, top, up};
+use crate::{down, hosts, mount, report, run, salvage, server, status, top, up};
 
 /// What a new cluster is to be like, which `up`, `run` and `config` know alike.
 pub const NEW_CLUSTER: [&str; 26] = [
@@ -38,7 +38,7 @@ const MOUNT: [&str; 9] =
     ["mount", "threads", "io-uring", "keep-entries", "allow-other", "suid", "dev", "cache", "contact"];
 
 static UP_OPTIONS: [&str; 36] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
-static RUN_OPTIONS: [&str; 37] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms"], &MOUNT]);
+static RUN_OPTIONS: [&str; 38] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "report"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
@@ -83,8 +83,17 @@ pub static ROWS: &[Command] = &[
             "Of several hosts those that can't be reached are listed with the reason, exit status 3; then the run directory \
              stays, so that 'down' again finishes when they are back, unless --forget gives them up.",
         ],
-        example: "tabane down\ntabane down --keep && tabane up",
-        options: &["keep", "discard", "forget", "run-directory", "cluster", "stop-timeout-ms", "launch-timeout-ms"],
+        example: "tabane down\ntabane down --report job.html\ntabane down --keep && tabane up",
+        options: &[
+            "keep",
+            "discard",
+            "forget",
+            "report",
+            "run-directory",
+            "cluster",
+            "stop-timeout-ms",
+            "launch-timeout-ms",
+        ],
         single_dash: false,
         takes_command_line: false,
         run: down::run,
@@ -138,7 +147,16 @@ pub static ROWS: &[Command] = &[
              there. With --json one object a line, the last one with the sums.",
         ],
         example: "tabane status\ntabane status --json\ntabane status --lost",
-        options: &["json", "lost", "cluster", "run-directory", "timeout-ms", "launch-timeout-ms"],
+        options: &[
+            "json",
+            "samples",
+            "no-mounts",
+            "lost",
+            "cluster",
+            "run-directory",
+            "timeout-ms",
+            "launch-timeout-ms",
+        ],
         single_dash: false,
         takes_command_line: false,
         run: status::run,
@@ -165,6 +183,23 @@ pub static ROWS: &[Command] = &[
         single_dash: false,
         takes_command_line: false,
         run: top::run,
+    },
+    Command {
+        name: "watch",
+        group: CLUSTERS,
+        summary: "show what the servers do on a live page, by tabane-report",
+        operands: "[ADDRESS]",
+        operand_count: (0, 1),
+        details: &[
+            "With --web a page is served at 127.0.0.1, or at ADDRESS, as 127.0.0.1:8080: servers by time, jobs, a table, events \
+             and advice. Its URL, which has a token, is printed, with the line of ssh that brings it to your own machine. It \
+             goes on until Ctrl-C. The program is tabane-report, beside this one or on the PATH.",
+        ],
+        example: "tabane watch --web\ntabane watch --web 127.0.0.1:8080\ntabane watch --web --from site.db",
+        options: &["web", "from", "cluster"],
+        single_dash: false,
+        takes_command_line: false,
+        run: report::watch,
     },
     Command {
         name: "logs",
@@ -237,6 +272,7 @@ pub static ROWS: &[Command] = &[
             "Starts a cluster as 'up' does, runs the command with TABANE_CLUSTER and CHFS_SERVER in its environment, and \
              takes the cluster down again when the command has ended or a signal asks to stop. Exit status: that of the \
              command; 128 and the number of the signal if one ended it.",
+            "With --report a page says at the end what the servers did meanwhile, and what should be changed.",
             "With --hosts the servers are on other hosts, as those of 'up'; the command runs here, and --mount mounts here and on all of them.",
         ],
         example: "tabane run --servers 4 -- sh -c 'tabane cp -r input :/ && ./simulate'\ntabane run --hosts auto -- srun ./simulate",
