@@ -2,7 +2,7 @@
 //! given back (fcntl(2), `F_SETLEASE`), and no signal of ours ends that.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use reactor::backing::{BackingTree, WORKERS_MAX};
+use reactor::backing::{BackingTree, CALLS_MAX, WORKERS_MAX};
 use reactor::{Class, DriverKind, Reactor};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -86,6 +86,53 @@ fn calls_that_hang_are_named() {
             assert!(behind.await);
             for (number, open) in opens.into_iter().enumerate() {
                 assert_eq!(open.await.unwrap(), format!("leased-{number}").into_bytes());
+            }
+            assert!(tree.calls().is_empty());
+        });
+        drop(tree);
+        reactor.shutdown();
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}
+
+/// Goal: what hangs leaves the rest of the tree what it needs, however many ask for it: one file in all ways, and a
+/// directory all of whose files hang. Method: more opens of these than calls may be under way at a time.
+#[test]
+fn what_hangs_leaves_the_rest() {
+    for kind in [DriverKind::IoUring, DriverKind::Epoll] {
+        let path = directory(&format!("rest-{kind:?}"));
+        std::fs::create_dir(path.join("hangs")).unwrap();
+        std::fs::create_dir(path.join("d")).unwrap();
+        std::fs::write(path.join("d/file"), "contents").unwrap();
+        let names: Vec<String> = (0..2 * CALLS_MAX).map(|number| format!("hangs/{number}")).collect();
+        let leases: Vec<_> = names.iter().map(|name| LeasedFile::new(path.join(name))).collect();
+        let one = LeasedFile::new(path.join("one"));
+        let reactor = Reactor::open(kind).unwrap();
+        let tree = reactor.backing_tree(&path).unwrap();
+        reactor.block_on(async {
+            let root = tree.root().await.unwrap();
+            let ones = (0..2 * CALLS_MAX).map(|_| "one".to_owned());
+            let opens: Vec<_> = ones
+                .chain(names)
+                .map(|name| {
+                    let root = root.clone();
+                    reactor.spawn_joinable(Class::Data, async move { root.open_file(name).await.map(drop) })
+                })
+                .collect();
+            until(&reactor, || tree.calls().len() == 4 * CALLS_MAX).await;
+            for number in 0..50 {
+                let file = root.open_file("d/file").await.unwrap();
+                let (read, _) = file.read(0, vec![0; 8]).await;
+                assert_eq!(read.unwrap(), 8, "{number}");
+                assert_eq!(root.look("one").await.unwrap().identity.size, 0);
+            }
+            assert!(tree.statistics().under_way < CALLS_MAX / 2, "{:?}", tree.statistics());
+            let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+            assert!(threads < 2 * CALLS_MAX, "{threads}");
+            one.give_back();
+            leases.iter().for_each(LeasedFile::give_back);
+            for open in opens {
+                open.await.unwrap();
             }
             assert!(tree.calls().is_empty());
         });

@@ -94,14 +94,16 @@ fn short_and_slow_calls() {
     }
 }
 
-/// Goal: a call that hangs holds its place and no other, is named, and goes on when it is released; a node with calls
-/// that hang goes down and comes up.
+/// Goal: a call that hangs is named, and goes on when it is released; what asks for the same waits for it and holds no
+/// place, and all that is in one directory holds a part of them, so that others go on; a node with calls that hang goes
+/// down and comes up.
 #[test]
 fn calls_hang_and_go_on() {
     let (world, nodes) = world(3, 1);
     let node = nodes[0];
     world.outsider().write("hangs", 0, b"x");
-    world.outsider().write("goes", 0, b"x");
+    world.outsider().make_directory("goes");
+    world.outsider().write("goes/file", 0, b"x");
     world.hang_backing("hangs", None);
     let trees = Rc::new(RefCell::new(Vec::new()));
     let begin = |count: usize| {
@@ -117,17 +119,42 @@ fn calls_hang_and_go_on() {
         }
         (tree, ended)
     };
-    let (first, ended) = begin(CALLS_MAX - 1);
+    let (first, ended) = begin(2 * CALLS_MAX);
     world.run_for(10 * SECOND);
     let calls = first.calls();
-    assert_eq!(calls.len(), CALLS_MAX - 1);
-    assert!(calls.iter().all(|call| call.operation == "look" && call.path == b"hangs" && call.is_begun));
-    let other = first.clone();
-    let look = async move { other.root().await.unwrap().look("goes").await.is_ok() };
-    assert_eq!(world.run(node, look, SECOND), Some(true));
+    assert_eq!(calls.len(), 2 * CALLS_MAX);
+    assert!(calls.iter().all(|call| call.operation == "look" && call.path == b"hangs"));
+    assert_eq!(calls.iter().filter(|call| call.is_begun).count(), 1, "the others wait for it");
+    let goes_on = || {
+        let other = first.clone();
+        let look = async move {
+            let directory = other.root().await.unwrap().open_directory("goes").await.unwrap();
+            directory.look("file").await.is_ok()
+        };
+        assert_eq!(world.run(node, look, SECOND), Some(true));
+    };
+    goes_on();
     world.release_backing();
     world.run_for(SECOND);
-    assert_eq!((*ended.borrow(), first.calls().len()), (CALLS_MAX - 1, 0));
+    assert_eq!((*ended.borrow(), first.calls().len()), (2 * CALLS_MAX, 0));
+
+    // All that is in one directory hangs.
+    world.outsider().make_directory("dead");
+    let all: Vec<String> = (0..2 * CALLS_MAX).map(|number| format!("dead/{number}")).collect();
+    all.iter().for_each(|path| world.outsider().write(path, 0, b"x"));
+    world.hang_backing("dead", None);
+    for path in all {
+        let tree = first.clone();
+        world.reactor(node).spawn(Class::Data, async move {
+            drop(tree.root().await.unwrap().open_file(path).await);
+        });
+    }
+    world.run_for(10 * SECOND);
+    assert_eq!(first.calls().len(), 2 * CALLS_MAX);
+    goes_on();
+    world.release_backing();
+    world.run_for(SECOND);
+    assert_eq!(first.calls().len(), 0);
 
     world.hang_backing("hangs", None);
     let (_, ended) = begin(2 * CALLS_MAX);

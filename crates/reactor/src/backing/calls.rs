@@ -3,11 +3,13 @@
 //! Invariants
 //! 1. What a call refers to (its memory, its handles) is held by its entry until the call has ended, also when nobody
 //!    waits for it any more.
-//! 2. At most `CALLS_MAX` calls are begun and have not ended. The others wait, first come first served.
+//! 2. At most `CALLS_MAX` calls are begun and have not ended, and no more about one thing than its lanes allow
+//!    (`lanes.rs`). The others wait, first come first served.
 //! 3. No borrow of the state is held while a waker is woken, something held is dropped, or a call is begun.
 //! 4. A handle that was opened for somebody who has gone is closed.
 
 use super::handles::{HandleTable, OpenedAs, ToClose};
+use super::lanes::{CallLanes, Lanes};
 use super::name::TreePath;
 use super::operation::{Backing, BackingOperation, BackingOutcome, CallId, CallMemory, HandleId, MemoryPlace, OpenAs};
 use super::{BackingError, BackingStatistics, CALLS_MAX, CallStatus};
@@ -69,6 +71,7 @@ struct CallEntry {
     since: Nanos,
     /// Nothing once it was begun.
     operation: Option<BackingOperation>,
+    lanes: CallLanes,
     held: CallHeld,
     progress: Option<MoveProgress>,
     /// The handle that it opens.
@@ -90,7 +93,9 @@ pub(super) struct CallEnded {
 struct CallState {
     entries: Vec<Option<CallEntry>>,
     free: Vec<u32>,
+    /// Calls that wait for nothing but a place.
     waiting: VecDeque<u32>,
+    lanes: Lanes,
     under_way: usize,
     under_way_most: usize,
     begun: u64,
@@ -116,6 +121,7 @@ impl CallCore {
             entries: Vec::new(),
             free: Vec::new(),
             waiting: VecDeque::new(),
+            lanes: Lanes::default(),
             under_way: 0,
             under_way_most: 0,
             begun: 0,
@@ -152,8 +158,10 @@ impl CallCore {
         {
             span.region.announce(span.offset, span.size);
         }
+        let resolves = matches!(operation, BackingOperation::Look { .. }) || opens.is_some();
         let entry = CallEntry {
             word: operation.word(),
+            lanes: CallLanes::new(&path, resolves.then(|| operation.word())),
             path,
             since: self.backing.now(),
             operation: Some(operation),
@@ -198,7 +206,13 @@ impl CallCore {
         if state.under_way == CALLS_MAX || state.is_closing {
             return None;
         }
-        let index = state.waiting.pop_front()?;
+        let index = loop {
+            let index = state.waiting.pop_front()?;
+            let lanes = state.entries[index as usize].as_ref().map(|entry| entry.lanes);
+            if state.lanes.enter(index, lanes.expect("what waits has an entry")) {
+                break index;
+            }
+        };
         state.under_way += 1;
         state.begun += 1;
         state.under_way_most = state.under_way_most.max(state.under_way);
@@ -226,7 +240,7 @@ impl CallCore {
                 MoveNext::Ended(result) => result,
             },
         };
-        let arrived = entry.arrived();
+        let (arrived, lanes) = (entry.arrived(), entry.lanes);
         let changes = std::mem::take(&mut entry.changes);
         let (opens, closes, is_abandoned, path) = (entry.opens, entry.closes, entry.is_abandoned, entry.path.clone());
         let stale = match result {
@@ -243,6 +257,8 @@ impl CallCore {
             entry.result = Some(result);
         }
         state.under_way -= 1;
+        let CallState { waiting, lanes: all, .. } = &mut *state;
+        all.leave(lanes).for_each(|freed| waiting.push_front(freed));
         stale.into_iter().flatten().for_each(|handle| state.handles.note_stale(handle));
         let mut to_close: Vec<ToClose> =
             changes.iter().flatten().flat_map(|path| state.handles.note_changed(path)).collect();
@@ -285,7 +301,7 @@ impl CallCore {
         let mut state = self.state.borrow_mut();
         let entry = state.entries[index as usize].as_mut().expect("an entry stays until its future leaves it");
         let waker = entry.waker.take();
-        let (opens, path) = (entry.opens, entry.path.clone());
+        let (opens, path, lanes) = (entry.opens, entry.path.clone(), entry.lanes);
         let (mut given_up, mut freed, mut opened) = (None, None, None);
         if entry.operation.is_none() && entry.result.is_none() {
             entry.is_abandoned = true;
@@ -294,7 +310,10 @@ impl CallCore {
             let was_begun = entry.operation.is_none();
             given_up = state.entries[index as usize].take();
             state.free.push(index);
-            state.waiting.retain(|waiting| *waiting != index);
+            if !was_begun {
+                state.waiting.retain(|waiting| *waiting != index);
+                state.lanes.forget(index, lanes);
+            }
             match opens {
                 Some(handle) if was_opened => opened = Some((handle, path)),
                 // What failed has given its number back.
@@ -364,7 +383,8 @@ impl CallCore {
         let (dropped, pump) = {
             let mut state = self.state.borrow_mut();
             state.is_closing = true;
-            let waiting = std::mem::take(&mut state.waiting);
+            let mut waiting = std::mem::take(&mut state.waiting);
+            waiting.extend(state.lanes.take_held());
             let dropped: Vec<_> = waiting.into_iter().map(|index| state.entries[index as usize].take()).collect();
             (dropped, state.pump.take())
         };
@@ -396,7 +416,7 @@ impl CallCore {
             calls: state.begun,
             under_way: state.under_way,
             under_way_most: state.under_way_most,
-            waiting: state.waiting.len(),
+            waiting: state.waiting.len() + state.lanes.held_count(),
             handles,
             handles_idle,
             handles_most,

@@ -18,6 +18,7 @@ mod calls;
 mod directory;
 mod file;
 mod handles;
+mod lanes;
 pub(crate) mod layout;
 pub(crate) mod name;
 mod operation;

@@ -111,8 +111,11 @@ mod memory {
         script.end(2, Ok(BackingOutcome::Moved(1)));
         turn();
         assert_eq!((users(), script.begun.borrow().len()), (1, 3));
-        // More than there may be: those that were not begun give up theirs with the tree, the others never.
-        let reads: Vec<_> = (0..CALLS_MAX + 5).map(|_| read(&file)).collect();
+        // More than there may be, of files in eight directories: those that were not begun give up theirs with the tree,
+        // the others never.
+        let open = async |number| tree.root().await.unwrap().open_file(format!("{number}/file")).await.unwrap();
+        let files: Vec<_> = (0..8).map(|number| reactor.block_on(open(number))).collect();
+        let reads: Vec<_> = (0..CALLS_MAX + 5).map(|number| read(&files[number % files.len()])).collect();
         turn();
         assert_eq!((users(), tree.statistics().waiting), (1 + CALLS_MAX + 5, 5));
         script.end(3, Err(libc::EIO));
@@ -120,7 +123,7 @@ mod memory {
         assert_eq!((users(), tree.statistics().waiting), (CALLS_MAX + 5, 4));
         drop(reads);
         reactor.shutdown();
-        drop((file, tree));
+        drop((file, files, tree));
         assert_eq!(users(), 1 + CALLS_MAX);
     }
 }

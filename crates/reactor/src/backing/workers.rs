@@ -1,11 +1,14 @@
-//! A backing tree of this machine: its calls are made by at most four threads, so that one that hangs holds neither the
-//! loop nor the end of the process.
+//! A backing tree of this machine: its calls are made by threads, four at a time, so that one that hangs holds neither
+//! the loop nor the end of the process. A call that takes longer than `STUCK_NS` counts no more, and another thread takes
+//! its turn: there are as many as calls may be under way.
 //!
 //! Invariants
 //! 1. The loop's thread makes no system call on the tree, not even a close.
 //! 2. A thread holds no lock while it makes one.
-//! 3. A thread that is stuck at the end keeps what it needs; it ends with its call, or with the process.
+//! 3. Where jobs wait, and there may be more threads, one waits to see whether those at work get stuck.
+//! 4. A thread that is stuck at the end keeps what it needs; it ends with its call, or with the process.
 
+use super::CALLS_MAX;
 use super::operation::{Backing, BackingOperation, BackingOutcome, CallId};
 use super::system::{CallResult, HandleFiles};
 use crate::{Nanos, system, threads};
@@ -14,16 +17,23 @@ use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-/// Threads of one tree at most.
+/// Calls of one tree that threads are at, at a time; those that are stuck do not count.
 pub const WORKERS_MAX: usize = 4;
+/// Threads of one tree at most.
+const THREADS_MAX: usize = CALLS_MAX;
+/// A call that takes longer is stuck.
+const STUCK_NS: Nanos = 1_000_000_000;
 
 #[derive(Default)]
 struct JobQueue {
     jobs: VecDeque<(CallId, BackingOperation)>,
-    /// Threads there are, and those of them that wait for a job.
+    /// Threads there are, and those of them that wait for a job or for their turn.
     threads: usize,
     idle: usize,
+    /// When the calls that threads are at were begun.
+    since: Vec<Nanos>,
     is_ended: bool,
 }
 
@@ -45,27 +55,67 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl JobQueue {
+    /// For how long a thread has to wait until it may take a job.
+    fn pause(&self, now: Nanos) -> Option<Nanos> {
+        let until_stuck = |since: &Nanos| (since + STUCK_NS).checked_sub(now).filter(|left| *left > 0);
+        let mut left: Vec<Nanos> = self.since.iter().filter_map(until_stuck).collect();
+        left.sort_unstable();
+        left.len().checked_sub(WORKERS_MAX).map(|first| left[first])
+    }
+
+    /// Whether a thread is to be started for what waits (invariant 3). It counts from now on.
+    fn starts_thread(&mut self) -> bool {
+        let starts = !self.jobs.is_empty() && self.idle == 0 && self.threads < THREADS_MAX && !self.is_ended;
+        self.threads += usize::from(starts);
+        starts
+    }
+}
+
 impl WorkerPool {
-    /// The next job; nothing when there will be none.
-    fn next(&self) -> Option<(CallId, BackingOperation)> {
+    /// The next job, with when it begins; nothing when there will be none.
+    fn next(self: &Arc<Self>) -> Option<(CallId, BackingOperation, Nanos)> {
         let mut queue = locked(&self.queue);
         loop {
-            if let Some(job) = queue.jobs.pop_front() {
-                return Some(job);
-            }
             if queue.is_ended {
                 return None;
             }
+            let now = system::monotonic();
+            let pause = if queue.jobs.is_empty() { None } else { Some(queue.pause(now)) };
+            if pause == Some(None)
+                && let Some((call, operation)) = queue.jobs.pop_front()
+            {
+                queue.since.push(now);
+                let starts = queue.starts_thread();
+                drop(queue);
+                if starts {
+                    self.start_thread();
+                }
+                return Some((call, operation, now));
+            }
             queue.idle += 1;
-            queue = self.news.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = match pause.flatten() {
+                None => self.news.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                Some(pause) => {
+                    let waited = self.news.wait_timeout(queue, Duration::from_nanos(pause));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
             queue.idle -= 1;
         }
     }
 
-    fn work(&self) {
+    fn work(self: &Arc<Self>) {
         hold_signals();
-        while let Some((call, operation)) = self.next() {
-            self.note_ended(call, self.files.perform(operation));
+        while let Some((call, operation, since)) = self.next() {
+            let result = self.files.perform(operation);
+            {
+                let mut queue = locked(&self.queue);
+                if let Some(place) = queue.since.iter().position(|other| *other == since) {
+                    queue.since.swap_remove(place);
+                }
+            }
+            self.note_ended(call, result);
         }
         // Closing may wait as well. What others are at stays open for as long as they are.
         self.files.close_all();
@@ -82,15 +132,8 @@ impl WorkerPool {
         }
     }
 
-    /// Starts one more thread if all are busy. False if there is none, and none can be started.
-    fn has_thread(self: &Arc<Self>) -> bool {
-        {
-            let mut queue = locked(&self.queue);
-            if queue.idle > 0 && queue.jobs.len() < queue.idle || queue.threads == WORKERS_MAX {
-                return true;
-            }
-            queue.threads += 1;
-        }
+    /// Starts a thread that was counted. False if there is none, and none can be started.
+    fn start_thread(self: &Arc<Self>) -> bool {
         let pool = self.clone();
         let is_started = threads::start("tabane-backing", move || pool.work()).is_ok();
         let mut queue = locked(&self.queue);
@@ -131,11 +174,16 @@ impl Backing for WorkerBacking {
 
     fn begin(&self, call: CallId, operation: BackingOperation) {
         let pool = &self.0;
-        if !pool.has_thread() {
-            return pool.note_ended(call, Err(libc::EAGAIN));
-        }
-        locked(&pool.queue).jobs.push_back((call, operation));
+        let mut queue = locked(&pool.queue);
+        queue.jobs.push_back((call, operation));
+        let starts = queue.starts_thread();
+        drop(queue);
         pool.news.notify_one();
+        if starts && !pool.start_thread() {
+            // Nobody is there to make any call.
+            let jobs = std::mem::take(&mut locked(&pool.queue).jobs);
+            jobs.into_iter().for_each(|(call, _)| pool.note_ended(call, Err(libc::EAGAIN)));
+        }
     }
 
     fn poll_ended(&self, context: &mut Context<'_>) -> Poll<(CallId, Result<BackingOutcome, i32>)> {
