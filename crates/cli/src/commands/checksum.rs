@@ -66,7 +66,8 @@ impl Summing {
     async fn list(&self, item: &ChecksumItem) -> Result<(), String> {
         let mut listing = item.place.list(&item.path).await?;
         while let Some(page) = listing.next().await? {
-            for (name, facts) in page {
+            page.failures.iter().for_each(|reason| self.say_failed(reason));
+            for (name, facts) in page.entries {
                 self.push(ChecksumItem {
                     place: item.place.clone(),
                     path: join(&item.path, &name),

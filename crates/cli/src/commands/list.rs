@@ -30,10 +30,13 @@ struct Listing {
     failed: bool,
 }
 
+/// A path that is there and can't be looked at.
+type FailedName = (Vec<u8>, client::Error);
+
 /// A directory to be printed, and what is in it once that is known.
 struct Pending {
     path: Vec<u8>,
-    lines: Option<client::Result<Vec<ListLine>>>,
+    lines: Option<client::Result<(Vec<ListLine>, Vec<FailedName>)>>,
 }
 
 /// One line to come.
@@ -101,7 +104,8 @@ impl Listing {
             }
             first = false;
             match lines {
-                Ok(lines) => {
+                Ok((lines, errors)) => {
+                    errors.iter().for_each(|(path, error)| self.say_failed(path, error));
                     self.print(&directory, &lines).map_err(Failure::of_output)?;
                     let below =
                         lines.iter().rev().filter(|line| self.recursive && line.attributes.kind == Kind::Directory);
@@ -132,20 +136,20 @@ impl Listing {
         eprintln!("tabane: ls: {}", about_path(path, error));
     }
 
-    async fn lines_of(&self, directory: &[u8]) -> client::Result<Vec<ListLine>> {
+    async fn lines_of(&self, directory: &[u8]) -> client::Result<(Vec<ListLine>, Vec<FailedName>)> {
         let mut stream = self.files.open_directory(directory, true).await?;
-        let mut lines = Vec::new();
+        let (mut lines, mut errors) = (Vec::new(), Vec::new());
         while !stream.is_at_end() {
             let mut page = self.files.next_page(&mut stream).await?;
             page.retain(|entry| self.all || !entry.name.starts_with(b"."));
-            self.files.complete_entries(&mut page).await?;
+            errors.extend(self.files.complete_listed(directory, &mut page).await?);
             // What is gone meanwhile is not listed.
             let known = page.into_iter().filter_map(|entry| Some((entry.name, entry.attributes?)));
             lines.extend(known.map(|(name, attributes)| ListLine { name, attributes, target: None }));
         }
         lines.sort_unstable_by(|left, right| left.name.cmp(&right.name));
         self.add_targets(directory, &mut lines).await;
-        Ok(lines)
+        Ok((lines, errors))
     }
 
     /// Asks what the symbolic links among the lines lead to, where that is printed.

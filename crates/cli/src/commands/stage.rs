@@ -71,7 +71,8 @@ impl Staging {
     async fn list(&self, item: &StageItem) -> Result<(), String> {
         let mut listing = self.place.list(&item.path).await?;
         while let Some(page) = listing.next().await? {
-            for (name, facts) in page {
+            page.failures.into_iter().for_each(|reason| self.note_failure(reason));
+            for (name, facts) in page.entries {
                 self.push(StageItem { path: join(&item.path, &name), facts });
             }
         }

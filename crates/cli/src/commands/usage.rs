@@ -108,11 +108,13 @@ impl Sum {
         })
     }
 
-    async fn entries(&self, path: &[u8], below: &mut Vec<(Vec<u8>, Attributes)>) -> client::Result<()> {
+    async fn entries(&mut self, path: &[u8], below: &mut Vec<(Vec<u8>, Attributes)>) -> client::Result<()> {
         let mut stream = self.files.open_directory(path, true).await?;
         while !stream.is_at_end() {
             let mut page = self.files.next_page(&mut stream).await?;
-            self.files.complete_entries(&mut page).await?;
+            for (path, error) in self.files.complete_listed(path, &mut page).await? {
+                self.say_failed(&path, &error);
+            }
             let entries = page.into_iter().filter_map(|entry| Some((join(path, &entry.name), entry.attributes?)));
             let before = below.len();
             below.extend(entries);

@@ -164,7 +164,8 @@ impl Copy {
         self.folders.borrow_mut().push(folder.clone());
         let mut listing = entry.place.list(&entry.source).await?;
         while let Some(page) = listing.next().await? {
-            for (name, facts) in page {
+            page.failures.iter().for_each(|reason| self.say_failed(reason));
+            for (name, facts) in page.entries {
                 let (source, target) = (join(&entry.source, &name), join(&entry.target, &name));
                 self.add_entry(CopyEntry { place: entry.place.clone(), source, target, facts, whole: entry.whole });
             }

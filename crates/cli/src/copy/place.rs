@@ -398,31 +398,44 @@ pub enum DirectoryListing {
     Cluster { files: FileSystem, stream: DirectoryStream, path: Vec<u8> },
 }
 
+/// Some names of a directory.
+#[derive(Default)]
+pub struct ListedPage {
+    pub entries: Vec<(Vec<u8>, Facts)>,
+    /// Of names that can't be looked at, what is to be said.
+    pub failures: Vec<String>,
+}
+
 impl DirectoryListing {
     /// The next names with their facts; `None` at the end. Entries that are gone meanwhile are left out.
-    pub async fn next(&mut self) -> CopyResult<Option<Vec<(Vec<u8>, Facts)>>> {
+    pub async fn next(&mut self) -> CopyResult<Option<ListedPage>> {
+        let mut page = ListedPage::default();
         match self {
             DirectoryListing::Local { entries, path } => {
-                let mut page = Vec::new();
+                let mut is_at_end = true;
                 for entry in entries.by_ref().take(PAGE_COUNT) {
+                    is_at_end = false;
                     let entry = entry.explain(path)?;
+                    let name = entry.file_name().into_vec();
                     match entry.metadata() {
-                        Ok(metadata) => page.push((entry.file_name().into_vec(), Facts::of_metadata(&metadata))),
+                        Ok(metadata) => page.entries.push((name, Facts::of_metadata(&metadata))),
                         Err(error) if error.kind() == ErrorKind::NotFound => {}
-                        Err(error) => return Err(about_local(&join(path, entry.file_name().as_bytes()), &error)),
+                        Err(error) => page.failures.push(about_local(&join(path, &name), &error)),
                     }
                 }
-                Ok((!page.is_empty()).then_some(page))
+                Ok((!is_at_end).then_some(page))
             }
             DirectoryListing::Cluster { stream, .. } if stream.is_at_end() => Ok(None),
             DirectoryListing::Cluster { files, stream, path } => {
-                let mut page = files.next_page(stream).await.explain(path)?;
-                files.complete_entries(&mut page).await.explain(path)?;
-                let known = page.into_iter().filter_map(|entry| {
+                let mut entries = files.next_page(stream).await.explain(path)?;
+                let errors = files.complete_listed(path, &mut entries).await.explain(path)?;
+                page.failures.extend(errors.into_iter().map(|(path, error)| about_path(&path, &error)));
+                let known = entries.into_iter().filter_map(|entry| {
                     let facts = Facts::of_attributes(entry.attributes.as_ref()?);
                     Some((entry.name, facts))
                 });
-                Ok(Some(known.collect()))
+                page.entries.extend(known);
+                Ok(Some(page))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Listing directories: every server holds a share of the names, and all are asked at once.
 
-use crate::error::{Attempt, RequestError, Result};
+use crate::error::{Attempt, Error, RequestError, Result};
 use crate::filesystem::FileSystem;
 use crate::names::directory_cache::Directory;
 use crate::names::resolve::{Resolution, STALE_RETRY_COUNT_MAX, Target};
@@ -183,6 +183,26 @@ impl FileSystem {
             Some(attributes) if entry.size_final => Ok(attributes.clone()),
             _ => self.stat_id(entry.id).await,
         }
+    }
+
+    /// The same of entries of the directory at a path. What is left without attributes is looked up by name: who is not
+    /// gone, but can't be looked at, comes back by its path.
+    pub async fn complete_listed(
+        &self,
+        directory: &[u8],
+        entries: &mut [DirectoryEntry],
+    ) -> Result<Vec<(Vec<u8>, Error)>> {
+        self.complete_entries(entries).await?;
+        let mut errors = Vec::new();
+        for entry in entries.iter_mut().filter(|entry| entry.attributes.is_none()) {
+            let path = [directory, b"/", &entry.name].concat();
+            match self.lstat(&path).await {
+                Ok(attributes) => (entry.attributes, entry.size_final) = (Some(attributes), true),
+                Err(error) if matches!(error.status, Status::NotFound | Status::StaleFile) => {}
+                Err(error) => errors.push((path, error)),
+            }
+        }
+        Ok(errors)
     }
 
     /// Fetches what is missing in listed entries, many at a time. Entries that are gone meanwhile stay as they are.

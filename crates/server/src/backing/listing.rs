@@ -1,10 +1,12 @@
 //! Listings: a server reads the names of a directory behind and takes up those that belong to it. Each does so for its
 //! own share of the names and needs no other one for that; the directory is listed here then, and absence is known.
 
-use super::add;
-use crate::core::{Core, Failure, Notice, all};
+use super::failed_names::{FAILED_NAMES_MAX, FailedEntries};
+use super::{add, joined, names};
+use crate::core::{Core, Failure, Notice, all, until};
 use crate::journal::records::Record;
-use reactor::backing::{BackingDirectory, ListPosition};
+use crate::names::cursor_of;
+use reactor::backing::{BackingDirectory, FileKind, ListEntry, ListPosition};
 use reactor::{Class, LocalFuture, Nanos};
 use std::rc::Rc;
 use wire::{FileId, Name, Status};
@@ -13,11 +15,17 @@ use wire::{FileId, Name, Status};
 const ATTEMPTS_MAX: u32 = 8;
 /// Names that are looked at at a time.
 const LOOKS_AT_ONCE: usize = 16;
+/// A look of a listing may take this part of a server's time-out, and a smaller one once others have taken all of it.
+const LOOK_PART: Nanos = 4;
+const LOOK_PART_LATER: Nanos = 32;
+
+/// What a listing waits for of one of its names: what can't be looked at comes back, with why.
+type Look = LocalFuture<Result<Option<(ListEntry, Failure)>, Failure>>;
 
 impl Core {
     /// Has all names of a directory known that belong to this server. One listing serves all who wait for it.
     pub(super) async fn list_behind(self: &Rc<Self>, directory: FileId, deadline: Nanos) -> Result<(), Failure> {
-        if !self.lacks_listing(&self.tables.borrow(), directory) {
+        if !self.needs_listing(&self.tables.borrow(), directory) {
             return Ok(());
         }
         let under_way = self.backing().listings.borrow().get(&directory.0).cloned();
@@ -49,7 +57,7 @@ impl Core {
             let root = self.backing().tree.root().await.map_err(failed)?;
             let behind = if path.is_empty() { root } else { root.open_directory(&path).await.map_err(failed)? };
             let before = behind.look_open().await.map_err(failed)?.identity;
-            self.take_up_all(directory, &behind).await?;
+            let failed_names = self.take_up_all(directory, &path, &behind).await?;
             let after = behind.look_open().await.map_err(failed)?.identity;
             if before == after {
                 let is_there = {
@@ -58,41 +66,95 @@ impl Core {
                     crate::handlers::check_directory(self, &tables, directory)?;
                     !tables.backing.is_listed(directory)
                 };
-                return if is_there { self.change([Record::Listed(directory)]) } else { Ok(()) };
+                return match failed_names.is_empty() {
+                    true if is_there => self.change([Record::Listed(directory)]),
+                    true => Ok(()),
+                    false => {
+                        self.backing().put_failed_names(directory, failed_names, self.reactor.now());
+                        Ok(())
+                    }
+                };
             }
         }
         let words = format!("backing directory: {} changes all the time while it is listed", path.escape_ascii());
         Err(Failure::with_text(Status::Busy, words))
     }
 
-    /// Takes up all names of an open directory that belong here.
-    async fn take_up_all(self: &Rc<Self>, directory: FileId, behind: &BackingDirectory) -> Result<(), Failure> {
+    /// Takes up all names of an open directory that belong here. Those that can't be looked at come back.
+    async fn take_up_all(
+        self: &Rc<Self>,
+        directory: FileId,
+        path: &Rc<[u8]>,
+        behind: &BackingDirectory,
+    ) -> Result<FailedEntries, Failure> {
         let failed = |error| self.backing().failure(error);
         let listing = behind.open_listing().await.map_err(failed)?;
         let mut from = Some(ListPosition::default());
+        let mut failed_names = FailedEntries::new();
+        let mut part = LOOK_PART;
         while let Some(position) = from {
             let piece = listing.list(position).await.map_err(failed)?;
             from = piece.next;
-            let names: Vec<Box<[u8]>> = {
+            let entries: Vec<ListEntry> = {
                 let tables = self.tables.borrow();
                 let is_wanted = |name: &[u8]| {
                     Name::new(name).is_ok()
                         && self.cluster.dentry_server(directory, name) == self.index
                         && self.is_unknown(&tables, directory, name)
                 };
-                piece.entries.into_iter().map(|entry| entry.name).filter(|name| is_wanted(name)).collect()
+                piece.entries.into_iter().filter(|entry| is_wanted(&entry.name)).collect()
             };
-            for some in names.chunks(LOOKS_AT_ONCE) {
-                let deadline = self.reactor.now().saturating_add(Nanos::MAX / 4);
-                let looks = some.iter().map(|name| {
-                    let (core, name) = (self.clone(), name.clone());
-                    Box::pin(async move { core.take_up_name(directory, &name, deadline).await })
-                        as LocalFuture<Result<(), Failure>>
-                });
-                all(looks.collect()).await.into_iter().collect::<Result<(), Failure>>()?;
+            for some in entries.chunks(LOOKS_AT_ONCE) {
+                let limit = self.reactor.now() + self.options.timeout / part;
+                let look =
+                    |entry: &ListEntry| self.clone().take_up_listed(directory, path.clone(), entry.clone(), limit);
+                let looks = some.iter().map(|entry| Box::pin(look(entry)) as Look);
+                for looked in all(looks.collect()).await {
+                    let Some((entry, failure)) = looked? else { continue };
+                    if failure.status == Status::TimedOut {
+                        part = LOOK_PART_LATER;
+                    }
+                    if failed_names.len() == FAILED_NAMES_MAX {
+                        return Err(failure);
+                    }
+                    let slot = self.cluster.dentry_slot(directory, &entry.name);
+                    let id = FileId::taken_up(self.next_number()?, slot);
+                    let kind = names::kind_of(entry.kind.unwrap_or(FileKind::File));
+                    failed_names.insert((cursor_of(directory, &entry.name), entry.name), (id, kind));
+                }
             }
             self.reactor.yield_now().await;
         }
-        Ok(())
+        Ok(failed_names)
+    }
+
+    /// Takes up one name of a listing. Comes back if it can't be looked at, by itself.
+    async fn take_up_listed(
+        self: Rc<Self>,
+        directory: FileId,
+        path: Rc<[u8]>,
+        entry: ListEntry,
+        limit: Nanos,
+    ) -> Result<Option<(ListEntry, Failure)>, Failure> {
+        let name = &*entry.name;
+        let backing = self.backing();
+        let found = match until(&self.reactor, limit, backing.look(&path, name)).await {
+            None => return Ok(Some((entry, self.late()))),
+            Some(Ok(found)) => found,
+            Some(Err(error)) => {
+                let failure = match error.path() == joined(&path, name) {
+                    // It is gone meanwhile.
+                    true if error.is_not_found() => return Ok(None),
+                    true => backing.failure(error),
+                    false => return Err(backing.failure(error)),
+                };
+                return Ok(Some((entry, failure)));
+            }
+        };
+        let deadline = self.reactor.now().saturating_add(Nanos::MAX / 4);
+        match self.take_up_found(directory, &path, name, found, deadline).await {
+            Err(failure) if failure.status == Status::TooLarge => Ok(Some((entry, failure))),
+            result => result.map(|()| None),
+        }
     }
 }

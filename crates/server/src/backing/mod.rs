@@ -24,6 +24,7 @@
 mod changes;
 mod chunks;
 mod derive;
+mod failed_names;
 mod listing;
 mod names;
 mod places;
@@ -40,6 +41,7 @@ use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::process::options::{ServerOptions, StartError};
 use crate::store::FastMap;
+use failed_names::FailedNames;
 use places::Ask;
 use reactor::backing::{BackingAttributes, BackingError, BackingTree, CallStatus};
 use reactor::backing::{CALL_SIZE_MAX, CALLS_MAX};
@@ -73,6 +75,8 @@ pub struct BackingUse {
     listings: RefCell<FastMap<u64, Brought>>,
     /// Names that were looked for in vain, by directory.
     misses: RefCell<FastMap<u64, u32>>,
+    /// Names that were listed and can't be looked at, by directory.
+    failed_names: RefCell<FastMap<u64, FailedNames>>,
     counters: Counters,
     /// For tests of the simulation's checkers.
     fault: Cell<Option<BackingFault>>,
@@ -150,6 +154,7 @@ impl BackingUse {
             fetches: RefCell::default(),
             listings: RefCell::default(),
             misses: RefCell::default(),
+            failed_names: RefCell::default(),
             counters: Counters::default(),
             fault: Cell::new(None),
             log: RefCell::new(None),
@@ -263,6 +268,11 @@ impl Core {
         self.is_behind(directory)
             && !tables.backing.is_listed(directory)
             && !backing.has_fault(BackingFault::UnlistedAsListed)
+    }
+
+    /// Whether a directory has to be listed before anybody is shown its names.
+    pub(super) fn needs_listing(&self, tables: &Tables, directory: FileId) -> bool {
+        self.lacks_listing(tables, directory) && !self.has_failed_names(directory)
     }
 
     /// The use of the tree, by whoever knows that there is one.

@@ -1,12 +1,12 @@
 //! Names of the backing tree: looked for one by one, and taken up when they are there.
 
-use super::{BackingFault, add, joined};
+use super::{BackingFault, BackingUse, add, joined};
 use crate::core::{Core, Failure};
 use crate::files::inodes::Inode;
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::names::{NO_TIME, cursor_of};
-use reactor::backing::{BackingAttributes, FileKind};
+use reactor::backing::{BackingAttributes, BackingError, FileKind};
 use reactor::{Class, Nanos};
 use std::rc::Rc;
 use wire::limits::FILE_SIZE_MAX;
@@ -19,7 +19,7 @@ const MISSES_MAX: u32 = 64;
 const MISSED_DIRECTORIES_MAX: usize = 4096;
 
 /// What something of the tree is here. Of what no byte can be had, only that it is there: nobody can open a socket.
-fn kind_of(kind: FileKind) -> Kind {
+pub(super) fn kind_of(kind: FileKind) -> Kind {
     match kind {
         FileKind::File => Kind::File,
         FileKind::Directory => Kind::Directory,
@@ -36,6 +36,18 @@ pub fn attributes_of(behind: &BackingAttributes, new: Attributes) -> Attributes 
     };
     let (mtime, ctime) = (behind.identity.mtime, behind.identity.ctime);
     Attributes { size, atime: mtime, mtime, ctime, ..new }
+}
+
+impl BackingUse {
+    /// Looks at a name in a directory of the tree.
+    pub(super) async fn look(&self, directory: &[u8], name: &[u8]) -> Result<BackingAttributes, BackingError> {
+        add(&self.counters.looks, 1);
+        let root = self.tree.root().await?;
+        match directory.is_empty() {
+            true => root.look(name).await,
+            false => root.open_directory(directory).await?.look(name).await,
+        }
+    }
 }
 
 impl Core {
@@ -58,23 +70,14 @@ impl Core {
         }
         let path = self.path_behind(directory, deadline).await?;
         let backing = self.backing();
-        add(&backing.counters.looks, 1);
-        let looked = async {
-            let root = backing.tree.root().await?;
-            match path.is_empty() {
-                true => root.look(name).await,
-                false => root.open_directory(&path).await?.look(name).await,
-            }
-        };
-        match looked.await {
-            Ok(found) => self.take_up_found(directory, &path, name, found, deadline).await,
+        match backing.look(&path, name).await {
+            Ok(found) => self.take_up_found(directory, &path, name, found, deadline).await?,
             // Where the directory itself is gone it is another error, or its path.
-            Err(error) if error.is_not_found() && error.path() == joined(&path, name) => {
-                self.note_miss(directory);
-                Ok(())
-            }
-            Err(error) => Err(backing.failure(error)),
+            Err(error) if error.is_not_found() && error.path() == joined(&path, name) => self.note_miss(directory),
+            Err(error) => return Err(backing.failure(error)),
         }
+        backing.remove_failed_name(directory, name);
+        Ok(())
     }
 
     /// A name was looked for in vain. After many the directory is listed, in the background, so that the next ones need
@@ -100,7 +103,7 @@ impl Core {
     }
 
     /// Takes up what a look has found.
-    async fn take_up_found(
+    pub(super) async fn take_up_found(
         self: &Rc<Self>,
         directory: FileId,
         path: &[u8],

@@ -69,12 +69,8 @@ impl Wanted {
                 let request = ReadDirectoryRequest::decode(&mut Decoder::new(params))?;
                 wanted.directories.push(request.directory);
             }
-            O::MarkDirectory => wanted.directories.push(MarkDirectoryRequest::from_bytes(params)?.directory),
-            O::MarkTree => {
-                let entries = MarkTreeRequest::from_bytes(params)?.entries;
-                let removed = entries.iter().filter(|entry| entry.kind == tree_kinds::REMOVED);
-                wanted.directories.extend(removed.map(|entry| entry.directory));
-            }
+            // MarkDirectory and MarkTree are answered at once: one that has waited would mark what its coordinator has
+            // given up long ago. They have the directory listed, and are asked again (`check_removable`).
             O::Read | O::FetchChunks | O::Locate => {
                 let DataRequest { file, layout, pieces, .. } = DataRequest::from_bytes(params)?;
                 wanted.pieces = Some((file, layout, pieces.0));
@@ -106,11 +102,11 @@ impl Wanted {
             let slot = dentry_slot(*directory, name, core.cluster.slot_count);
             core.is_behind(*directory) && core.owns_slot(slot) && core.is_unknown(tables, *directory, name)
         });
-        self.directories.retain(|directory| core.lacks_listing(tables, *directory));
+        self.directories.retain(|directory| core.needs_listing(tables, *directory));
         self.emptied.retain(|(directory, name)| {
             let slot = dentry_slot(*directory, name, core.cluster.slot_count);
             let found = tables.names.get(*directory, name, cursor_of(*directory, name));
-            let is_own = |(id, kind): (FileId, Kind)| kind != Kind::Directory || !core.lacks_listing(tables, id);
+            let is_own = |(id, kind): (FileId, Kind)| kind != Kind::Directory || !core.needs_listing(tables, id);
             core.owns_slot(slot) && (core.is_unknown(tables, *directory, name) || !found.is_none_or(is_own))
         });
         let lacks_pieces = |(file, layout, pieces): &(FileId, Layout, Vec<ChunkRange>)| {

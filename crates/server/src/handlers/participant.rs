@@ -114,12 +114,7 @@ pub fn mark_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
         if tables.tombstones.contains_key(&directory.0) {
             return Ok(Progress::Done);
         }
-        if !tables.names.is_empty(directory) {
-            return Err(Status::NotEmpty.into());
-        }
-        if core.lacks_listing(&tables, directory) {
-            return Err(Status::Busy.into());
-        }
+        core.check_removable(&tables, directory)?;
         // Something may be about to come into it.
         if !tables.locks.in_directory(directory).is_empty() {
             return Err(Status::Busy.into());

@@ -27,6 +27,7 @@ use crate::sessions::expiry::start_expiry;
 use crate::sessions::service::Front;
 use crate::store::{Store, StoreError, StoreIdentity, StoreOptions, SyncError};
 use crate::tree::invalidation;
+use reactor::backing::CallStatus;
 use reactor::log::{self, Level};
 use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::io::ErrorKind;
@@ -312,6 +313,11 @@ impl Server {
     /// Ids of what it has taken up since, and paths behind.
     pub fn taken_up(&self) -> Vec<(wire::FileId, Vec<u8>)> {
         self.core.backing.as_ref().map_or_else(Vec::new, BackingUse::log)
+    }
+
+    /// Calls on the backing tree that have not ended, longest first.
+    pub fn backing_calls(&self) -> Vec<CallStatus> {
+        self.core.backing.as_ref().map_or_else(Vec::new, BackingUse::calls)
     }
 
     /// What this server did with its backing tree; nothing without one.

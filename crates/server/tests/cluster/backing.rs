@@ -10,6 +10,7 @@ use wire::{Attributes, Decode, FileId, Kind, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: u64 = 4096;
+const ESTALE: i32 = 116;
 
 /// Bytes that tell where they are from.
 fn pattern(seed: u64, size: usize) -> Vec<u8> {
@@ -85,6 +86,16 @@ async fn write(caller: &Caller, file: &Attributes, offset: u64, bytes: &[u8]) {
         done += step;
     }
     caller.call(caller.home(file.id), Operation::Close, &fold(file.id)).await.expect("settled");
+}
+
+/// Removes a directory, as clients do: a server that has to list it first says that it is busy, and is asked again.
+async fn remove_directory(caller: &Caller, parent: FileId, name: &str) -> Answer<()> {
+    loop {
+        match caller.remove_directory(parent, name).await {
+            Err(failure) if failure.status == Status::Busy => {}
+            removed => return removed.map(drop),
+        }
+    }
 }
 
 /// Goal: all that is behind is seen here, whatever is asked first, by each server's own looks; what is there twice costs
@@ -207,13 +218,13 @@ fn names_differ_and_stay_so() {
             own.make_directory(ROOT, "new").await.expect("made");
             let new = find(&own, "new").await.expect("there").id;
             own.rename_to((d, "e"), (new, "e"), 0).await.expect("moved");
-            assert_eq!(status(&own.remove_directory(ROOT, "d").await), Status::NotEmpty);
-            own.remove_directory(d, "empty").await.expect("empty");
+            assert_eq!(status(&remove_directory(&own, ROOT, "d").await), Status::NotEmpty);
+            remove_directory(&own, d, "empty").await.expect("empty");
             own.create(d, "empty").await.expect("a file in its place");
             own.rename_to((d, "large"), (ROOT, "holes"), 0).await.expect("moved");
             own.unlink(d, "moved").await.expect("removed");
             own.unlink(d, "empty").await.expect("removed");
-            own.remove_directory(ROOT, "d").await.expect("nothing is left in it");
+            remove_directory(&own, ROOT, "d").await.expect("nothing is left in it");
             own.create(ROOT, "small").await.expect("made anew");
         });
         let check = |caller: Caller, files: BTreeMap<String, Vec<u8>>| async move {
@@ -294,6 +305,92 @@ fn calls_that_hang_and_fail() {
         assert!(contents(&caller, &large).await.expect("read") == files["d/large"]);
     });
     test.settle();
+}
+
+/// Goal: a name that can't be looked at leaves the rest of its directory to be listed. It is shown, fails by itself
+/// with its error or in time, is taken for absent by nobody, and is as all others once it can be looked at.
+#[test]
+fn a_name_that_cant_be_looked_at() {
+    for seed in 0..12 {
+        let (test, files) = TestCluster::over_a_site(seed, 1 + seed as u32 % 4, populate);
+        let caller = test.caller(0, 1);
+        let hangs = seed % 3 == 2;
+        for path in ["d/large", "d/e/odd"] {
+            match hangs {
+                true => test.world.hang_backing(path, Some("look")),
+                false => test.world.fail_backing(path, Some("look"), ESTALE, None),
+            }
+        }
+        let failed = if hangs { Status::TimedOut } else { Status::Io };
+        let own = caller.clone();
+        test.run(0, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            assert_eq!(own.list(d).await.expect("listed"), ["e", "empty", "holes", "large"], "seed {seed}");
+            let failure = find(&own, "d/large").await.expect_err("it can't be looked at");
+            assert_eq!(failure.status, failed);
+            assert!(String::from_utf8_lossy(&failure.text).contains("d/large"));
+            assert_eq!(status(&own.create(d, "large").await), failed, "it is not known to be absent");
+            own.create(d, "made").await.expect("another name");
+            let e = find(&own, "d/e").await.expect("there").id;
+            assert_eq!(own.list(e).await.expect("listed"), ["none", "odd"]);
+            own.unlink(e, "none").await.expect("removed");
+            assert_eq!(status(&remove_directory(&own, d, "e").await), Status::NotEmpty);
+            assert_eq!(own.list(e).await.expect("listed"), ["odd"]);
+        });
+        test.world.release_backing();
+        test.run(0, async move {
+            let large = find(&caller, "d/large").await.expect("there");
+            assert!(contents(&caller, &large).await.expect("read") == files["d/large"]);
+            let d = find(&caller, "d").await.expect("there").id;
+            assert_eq!(caller.list(d).await.expect("listed"), ["e", "empty", "holes", "large", "made"]);
+            let e = find(&caller, "d/e").await.expect("there").id;
+            caller.unlink(e, "odd").await.expect("removed");
+            remove_directory(&caller, d, "e").await.expect("removed");
+        });
+        test.settle();
+    }
+}
+
+/// Goal: a directory whose removal came to nothing, because its coordinator was killed while another server was listing
+/// it, takes names afterwards. Method: the other server's listing hangs until the coordinator has started again.
+#[test]
+fn a_mark_that_comes_late_is_not_made() {
+    for seed in 0..8 {
+        let (test, _) = TestCluster::over_a_site(seed, 2, populate);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        let coordinator = test.run(0, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            let empty = find(&own, "d/empty").await.expect("there").id;
+            let coordinator = own.cluster.dentry_server(d, b"empty");
+            own.list_on(coordinator, empty).await.expect("listed");
+            coordinator
+        });
+        test.world.hang_backing("d/empty", Some("list"));
+        let own = caller.clone();
+        let removal = test.spawn(0, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            let _ = remove_directory(&own, d, "empty").await;
+        });
+        let other = 1 - coordinator;
+        let lists = || test.server(other).backing_calls().iter().any(|call| call.operation == "list");
+        assert!(test.world.run_until(lists, LIMIT), "the other server does not list, seed {seed}");
+        test.restart(coordinator);
+        let quiet = test.world.now() + 2 * SECOND;
+        test.world.run_until(|| test.world.now() > quiet, LIMIT);
+        test.world.release_backing();
+        test.wait(&removal);
+        let own = test.caller(1, 2);
+        test.run(1, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            let Ok(empty) = find(&own, "d/empty").await else { return };
+            for number in 0..8 {
+                own.create(empty.id, &format!("{number}")).await.expect("nothing marks it");
+            }
+            assert_eq!(status(&remove_directory(&own, d, "empty").await), Status::NotEmpty);
+        });
+        test.settle();
+    }
 }
 
 /// Goal: bytes that are not those of the file that was taken up are not shown as if they were.

@@ -482,37 +482,45 @@ impl Caller {
     pub async fn list(&self, directory: FileId) -> Answer<Vec<String>> {
         let mut names = Vec::new();
         for server in 0..self.channels.len() as u32 {
-            let mut cursor = 0;
-            loop {
-                let request = ReadDirectoryRequest {
-                    directory,
-                    cursor,
-                    size_max: 4096,
-                    with_attributes: true,
-                    ancestors: Ancestors::default(),
-                    known: KNOWN_UNCHECKED,
-                };
-                let reply = self.call(server, Operation::ReadDirectory, &request).await?;
-                let page: ListingReply = decode(&reply);
-                let mut input = wire::Decoder::new(&reply.body);
-                while input.remaining() > 0 {
-                    let entry = ListingEntry::decode(&mut input).expect("the listing is well-formed");
-                    assert_eq!(
-                        entry.attributes.is_some(),
-                        self.home(entry.id) == server,
-                        "attributes come where the inode is"
-                    );
-                    names.push(String::from_utf8_lossy(entry.name.as_bytes()).into_owned());
-                }
-                if page.end {
-                    break;
-                }
-                assert!(page.next_cursor > cursor, "a page moves on");
-                cursor = page.next_cursor;
-            }
+            names.extend(self.list_on(server, directory).await?);
         }
         names.sort();
         Ok(names)
+    }
+
+    /// The names that one server has of a directory.
+    pub async fn list_on(&self, server: u32, directory: FileId) -> Answer<Vec<String>> {
+        let mut names = Vec::new();
+        let mut cursor = 0;
+        loop {
+            let request = ReadDirectoryRequest {
+                directory,
+                cursor,
+                size_max: 4096,
+                with_attributes: true,
+                ancestors: Ancestors::default(),
+                known: KNOWN_UNCHECKED,
+            };
+            let reply = self.call(server, Operation::ReadDirectory, &request).await?;
+            let page: ListingReply = decode(&reply);
+            let mut input = wire::Decoder::new(&reply.body);
+            while input.remaining() > 0 {
+                let entry = ListingEntry::decode(&mut input).expect("the listing is well-formed");
+                let is_here = self.home(entry.id) == server;
+                if is_here && entry.attributes.is_none() {
+                    assert!(entry.id.is_from_behind(), "attributes come where the inode is");
+                    assert_eq!(status(&self.stat(entry.id).await), Status::StaleFile, "a name that can't be looked at");
+                } else {
+                    assert_eq!(entry.attributes.is_some(), is_here, "attributes come where the inode is");
+                }
+                names.push(String::from_utf8_lossy(entry.name.as_bytes()).into_owned());
+            }
+            if page.end {
+                return Ok(names);
+            }
+            assert!(page.next_cursor > cursor, "a page moves on");
+            cursor = page.next_cursor;
+        }
     }
 }
 

@@ -68,12 +68,7 @@ fn find(core: &Core, caller: &Caller, params: &[u8]) -> Result<FileId, Failure> 
     if inode.is_some_and(|inode| !caller.owns(&inode.attributes)) {
         return Err(Status::NotPermitted.into());
     }
-    if !tables.names.is_empty(id) {
-        return Err(Status::NotEmpty.into());
-    }
-    if core.lacks_listing(&tables, id) {
-        return Err(Status::Busy.into());
-    }
+    core.check_emptied(&tables, id)?;
     Ok(id)
 }
 

@@ -70,14 +70,7 @@ pub fn mark(core: &Rc<Core>, sequencer: u32, number: u64, entries: &[TreeEntry])
             return Err(Status::Busy.into());
         }
         for directory in entries.iter().filter(|entry| entry.kind == tree_kinds::REMOVED).map(|entry| entry.directory) {
-            if !tables.names.is_empty(directory) {
-                return Err(Status::NotEmpty.into());
-            }
-            if core.lacks_listing(&tables, directory) {
-                // Whoever wants this tries again.
-                core.start_listing(directory);
-                return Err(Status::Busy.into());
-            }
+            core.check_removable(&tables, directory)?;
             // Something may be about to come into it, or an attempt to remove it has not wholly ended.
             let other = tables.marks.get(&directory.0).is_some_and(|mark| mark.attempt != number);
             if other || !tables.locks.in_directory(directory).is_empty() {

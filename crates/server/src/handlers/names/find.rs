@@ -32,7 +32,7 @@ pub fn find(core: &Core, params: &[u8]) -> Result<(FindReply, ReplyBody), Failur
     // A page ends only between two hashes, as with listings.
     let mut examined = 0;
     let mut last = request.cursor;
-    tables.names.walk(request.directory, request.cursor, &mut |entry| {
+    core.walk_names(&tables, request.directory, request.cursor, &mut |entry| {
         let is_full = page.len() >= size_max || examined >= EXAMINED_COUNT_MAX;
         if is_full && entry.cursor != last {
             reply.end = false;

@@ -85,7 +85,7 @@ pub fn read_directory(core: &Core, params: &[u8]) -> Result<(ListingReply, Reply
     // Where the entries of the last hash begin: a page is cut there.
     let mut group = (request.cursor, 0);
     let mut listed = 0;
-    tables.names.walk(request.directory, request.cursor, &mut |entry| {
+    core.walk_names(&tables, request.directory, request.cursor, &mut |entry| {
         if entry.cursor != group.0 {
             group = (entry.cursor, page.len());
         }
