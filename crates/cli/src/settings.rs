@@ -128,9 +128,10 @@ fn wanted_backing(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
     }
 }
 
-/// The inode number of a backing directory on this host. Errors: this host does not have it, or it holds the cluster's
+/// What tells a backing directory on this host from others: the numbers of its inode and of its file system, which is 0
+/// where that does not say. Errors: this host does not have it, or it holds the cluster's
 /// own files or lies among them; `others` are directories of such files, each with what it is.
-pub fn check_backing(backing: &Path, others: &[(&str, &Path)]) -> Outcome<u64> {
+pub fn check_backing(backing: &Path, others: &[(&str, &Path)]) -> Outcome<(u64, u64)> {
     let refused = |why: String| {
         let path = backing.display();
         Failure::failed(format!("--backing {path}: {why}; name a directory of the site's file system"))
@@ -145,7 +146,8 @@ pub fn check_backing(backing: &Path, others: &[(&str, &Path)]) -> Outcome<u64> {
             return Err(refused(format!("it {words} {what}, {}", path.display())));
         }
     }
-    Ok(facts.ino())
+    let file_system = reactor::process::file_system_number(backing);
+    Ok((facts.ino(), file_system.map_err(|error| refused(crate::failure::io_words(&error)))?))
 }
 
 impl Settings {

@@ -433,6 +433,13 @@ pub fn file_system_files_free(path: &Path) -> io::Result<Option<u64>> {
     Ok((space.f_files > 0).then_some(space.f_favail))
 }
 
+/// What the file system of a path calls itself, the same on all hosts and over mounts; 0 where it does not say (NFS,
+/// FUSE).
+pub fn file_system_number(path: &Path) -> io::Result<u64> {
+    #[allow(clippy::unnecessary_cast)] // The C libraries give it different types.
+    file_system_figures(path).map(|figures| figures.f_fsid as u64)
+}
+
 fn file_system_figures(path: &Path) -> io::Result<libc::statvfs> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
     let mut space = MaybeUninit::<libc::statvfs>::zeroed();

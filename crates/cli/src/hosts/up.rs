@@ -207,19 +207,26 @@ impl<'a> New<'a> {
     }
 
     /// Refuses a backing directory that is not the same one on all hosts, as where a file system is not mounted: names
-    /// that belong to servers there would be missing. Told apart by its inode number.
+    /// that belong to servers there would be missing. Told apart by the numbers of its inode and of its file system.
     fn check_one_backing(&self, surveys: &Answers) -> Outcome {
         let Some(backing) = &self.settings.backing else { return Ok(()) };
+        let told = |answer: &serde_json::Value| {
+            let [inode, file_system] = [0, 1].map(|index| answer["backing"][index].as_u64());
+            Some((inode?, file_system?))
+        };
         let found = surveys
             .iter()
             .zip(&self.record.hosts)
-            .filter_map(|((_, answer), host)| Some((host.name.as_str(), answer.as_ref().ok()?["backing"].as_u64()?)));
-        let found: Vec<(&str, u64)> = found.collect();
-        let Some(((first, inode), (other, _))) =
-            found.first().and_then(|first| Some((first, found.iter().find(|other| other.1 != first.1)?)))
-        else {
-            return Ok(());
-        };
+            .filter_map(|((_, answer), host)| Some((host.name.as_str(), told(answer.as_ref().ok()?)?)));
+        let found: Vec<(&str, (u64, u64))> = found.collect();
+        // A file system that does not say which one it is may be any.
+        let are_two =
+            |one: (u64, u64), other: (u64, u64)| one.0 != other.0 || (one.1 != other.1 && one.1 != 0 && other.1 != 0);
+        let two = found
+            .iter()
+            .enumerate()
+            .find_map(|(at, one)| Some((one, found[..at].iter().find(|other| are_two(other.1, one.1))?)));
+        let Some(((other, _), (first, (inode, _)))) = two else { return Ok(()) };
         Err(Failure::failed(format!(
             "--backing {}: hosts {first} and {other} have different directories there (inode {inode} on {first}); see \
              whether the site's file system is mounted on both, or name a directory that all hosts share",

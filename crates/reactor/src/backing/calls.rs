@@ -12,7 +12,7 @@ use super::handles::{HandleTable, OpenedAs, ToClose};
 use super::lanes::{CallLanes, Lanes};
 use super::name::TreePath;
 use super::operation::{Backing, BackingOperation, BackingOutcome, CallId, CallMemory, HandleId, MemoryPlace, OpenAs};
-use super::{BackingError, BackingStatistics, CALLS_MAX, CallStatus};
+use super::{BackingError, BackingStatistics, CALLS_MAX, CallStatus, expect_outcome};
 use crate::Nanos;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,6 +29,8 @@ pub(super) struct HandleGuard {
     core: Weak<CallCore>,
     pub id: HandleId,
     pub path: TreePath,
+    /// The number of the inode that was opened.
+    pub inode: u64,
 }
 
 impl Drop for HandleGuard {
@@ -344,7 +346,7 @@ impl CallCore {
 
     /// A handle of that path which is open already.
     fn reuse(self: &Rc<Self>, path: &[u8], open_as: OpenAs) -> Option<Rc<HandleGuard>> {
-        let revive = |id, path| Rc::new(HandleGuard { core: Rc::downgrade(self), id, path });
+        let revive = |id, path, inode| Rc::new(HandleGuard { core: Rc::downgrade(self), id, path, inode });
         self.state.borrow_mut().handles.reuse(path, open_as, self.backing.now(), revive)
     }
 
@@ -361,15 +363,15 @@ impl CallCore {
             return Ok(guard);
         }
         let permit = HandleWait { core: self.clone(), ticket: None }.await;
-        let facts = OpenedAs { path: path.clone(), open_as, opened: self.backing.now(), is_reusable };
+        let facts = OpenedAs { path: path.clone(), open_as, opened: self.backing.now(), inode: 0, is_reusable };
         self.state.borrow_mut().handles.set_opening(permit, facts);
         let held = CallHeld { handles: [parent, None], memory: None };
         let operation = operation(permit);
         let changes = if matches!(open_as, OpenAs::Create(_)) { [Some(path.clone()), None] } else { [None, None] };
         let call = self.call(CallRequest { operation, path: path.clone(), held, changes });
-        call.await.result?;
-        let guard = Rc::new(HandleGuard { core: Rc::downgrade(self), id: permit, path });
-        self.state.borrow_mut().handles.set_used(permit, Rc::downgrade(&guard));
+        let inode = expect_outcome!(call.await.result?, Opened);
+        let guard = Rc::new(HandleGuard { core: Rc::downgrade(self), id: permit, path, inode });
+        self.state.borrow_mut().handles.set_used(permit, inode, Rc::downgrade(&guard));
         Ok(guard)
     }
 

@@ -20,6 +20,9 @@ pub struct BackingListing {
     handle: Rc<HandleGuard>,
 }
 
+/// The name of an open that has found another directory.
+pub(super) const OPEN_KNOWN: &str = "open again";
+
 impl BackingListing {
     /// The next names from a position on; the default one is the beginning. What is made, removed or renamed meanwhile
     /// may be told or not; everything else is told once. Errors: whatever the file system says.
@@ -43,6 +46,11 @@ impl BackingDirectory {
     /// Where it was when it was opened, from the root.
     pub fn path(&self) -> &[u8] {
         &self.handle.path
+    }
+
+    /// The number of its inode.
+    pub fn inode(&self) -> u64 {
+        self.handle.inode
     }
 
     fn path_of(&self, name: &[u8]) -> TreePath {
@@ -83,6 +91,17 @@ impl BackingDirectory {
     pub async fn open_directory(&self, path: impl AsRef<[u8]>) -> Result<BackingDirectory, BackingError> {
         let handle = self.open(path.as_ref(), OpenAs::Directory).await?;
         Ok(BackingDirectory { tree: self.tree.clone(), handle })
+    }
+
+    /// Opens the directory below that had this inode when it was met; the empty path is this one. Errors: as ever, and
+    /// `ESTALE` if another one is there now.
+    pub async fn open_known(&self, path: impl AsRef<[u8]>, inode: u64) -> Result<BackingDirectory, BackingError> {
+        let path = path.as_ref();
+        let directory = if path.is_empty() { self.clone() } else { self.open_directory(path).await? };
+        match directory.inode() == inode {
+            true => Ok(directory),
+            false => Err(refusal(OPEN_KNOWN, &self.handle.path, path)(libc::ESTALE)),
+        }
     }
 
     /// Opens a regular file below, to read. Errors: as of a directory, and `EISDIR`; `EINVAL` for what is neither.

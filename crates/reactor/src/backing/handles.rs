@@ -22,6 +22,8 @@ pub(super) struct OpenedAs {
     pub path: TreePath,
     pub open_as: OpenAs,
     pub opened: Nanos,
+    /// The number of the inode that was opened; 0 until it is.
+    pub inode: u64,
     /// Whether whoever opens the path again may get this one.
     pub is_reusable: bool,
 }
@@ -79,7 +81,7 @@ impl<G> HandleTable<G> {
         path: &[u8],
         open_as: OpenAs,
         now: Nanos,
-        revive: impl FnOnce(HandleId, TreePath) -> std::rc::Rc<G>,
+        revive: impl FnOnce(HandleId, TreePath, u64) -> std::rc::Rc<G>,
     ) -> Option<std::rc::Rc<G>> {
         let fits = |opened: &OpenedAs| {
             opened.is_reusable
@@ -100,7 +102,7 @@ impl<G> HandleTable<G> {
             }
             HandleState::Idle(opened, stamp) => {
                 self.idle.remove(&stamp);
-                let guard = revive(HandleId(found as u32), opened.path.clone());
+                let guard = revive(HandleId(found as u32), opened.path.clone(), opened.inode);
                 self.states[found] = HandleState::Used(opened, std::rc::Rc::downgrade(&guard));
                 Some(guard)
             }
@@ -171,13 +173,13 @@ impl<G> HandleTable<G> {
         *state = HandleState::Opening(opened);
     }
 
-    /// A handle was opened.
-    pub fn set_used(&mut self, handle: HandleId, guard: Weak<G>) {
+    /// A handle was opened, of that inode.
+    pub fn set_used(&mut self, handle: HandleId, inode: u64, guard: Weak<G>) {
         let state = &mut self.states[handle.0 as usize];
         let HandleState::Opening(opened) = std::mem::replace(state, HandleState::Moving) else {
             unreachable!("what was opened was being opened")
         };
-        *state = HandleState::Used(opened, guard);
+        *state = HandleState::Used(OpenedAs { inode, ..opened }, guard);
     }
 
     /// Nobody uses a handle any more. It stays open, or comes back to be closed.
@@ -248,14 +250,14 @@ mod tests {
     use std::rc::Rc;
 
     fn opened(path: &str, opened: Nanos) -> OpenedAs {
-        OpenedAs { path: path.as_bytes().into(), open_as: OpenAs::Directory, opened, is_reusable: true }
+        OpenedAs { path: path.as_bytes().into(), open_as: OpenAs::Directory, opened, inode: 0, is_reusable: true }
     }
 
     fn open(table: &mut HandleTable<HandleId>, path: &str, now: Nanos) -> Rc<HandleId> {
         let handle = table.take().unwrap();
         let guard = Rc::new(handle);
         table.set_opening(handle, opened(path, now));
-        table.set_used(handle, Rc::downgrade(&guard));
+        table.set_used(handle, 7, Rc::downgrade(&guard));
         guard
     }
 
@@ -291,7 +293,7 @@ mod tests {
     fn idle_handles_are_used_again() {
         let mut table = HandleTable::new();
         let reuse = |table: &mut HandleTable<HandleId>, path: &str, now| {
-            table.reuse(path.as_bytes(), OpenAs::Directory, now, |handle, _| Rc::new(handle)).map(|guard| *guard)
+            table.reuse(path.as_bytes(), OpenAs::Directory, now, |handle, _, _| Rc::new(handle)).map(|guard| *guard)
         };
         let guard = open(&mut table, "a/b", 0);
         assert_eq!(reuse(&mut table, "a/b", HANDLE_AGE_NS_MAX), Some(*guard), "shared with who uses it");
@@ -311,7 +313,7 @@ mod tests {
         table.set_opening(late, opened("b", 1));
         assert_eq!(table.note_changed(b"b"), []);
         let guard = Rc::new(late);
-        table.set_used(late, Rc::downgrade(&guard));
+        table.set_used(late, 7, Rc::downgrade(&guard));
         assert_eq!(reuse(&mut table, "b", 1), None);
         let stale = open(&mut table, "c", 1);
         table.note_stale(*stale);

@@ -76,6 +76,11 @@ impl BackingError {
         matches!(self.errno, libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ELOOP | libc::ESTALE)
     }
 
+    /// Whether another directory is where one was once (`BackingDirectory::open_known`).
+    pub fn is_replaced(&self) -> bool {
+        self.word == directory::OPEN_KNOWN && self.errno == libc::ESTALE
+    }
+
     /// Whether this process has not the right to make the call.
     pub fn is_refused(&self) -> bool {
         matches!(self.errno, libc::EACCES | libc::EPERM)

@@ -143,6 +143,8 @@ pub struct ListPosition(pub(crate) u64);
 /// How much a file system has. Sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeSpace {
+    /// What the file system calls itself, the same on all hosts and over mounts; 0 where it does not say (NFS, FUSE).
+    pub file_system: u64,
     /// All of it.
     pub size: u64,
     /// What this user may still take.
@@ -268,9 +270,10 @@ impl BackingOperation {
 
 /// What a call came to.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "each is what the method of that call returns")]
+#[expect(missing_docs, reason = "each is what the method of that call returns; of an open, the inode's number")]
 pub enum BackingOutcome {
     Done,
+    Opened(u64),
     Piece(ListPiece),
     Attributes(Box<BackingAttributes>),
     Moved(usize),

@@ -80,11 +80,13 @@ impl HandleFiles {
     }
 
     fn put(&self, handle: HandleId, file: OwnedFd) -> CallResult {
+        #[allow(clippy::unnecessary_cast)] // The C libraries give it different types.
+        let inode = status_of(file.as_raw_fd())?.st_ino as u64;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let place = &mut open[handle.0 as usize];
         assert!(place.is_none(), "a handle is used again only after its close");
         *place = Some(Arc::new(OpenHandle { file, position: AtomicU64::new(0) }));
-        Ok(BackingOutcome::Done)
+        Ok(BackingOutcome::Opened(inode))
     }
 
     fn take(&self, handle: HandleId) -> Option<Arc<OpenHandle>> {
@@ -439,8 +441,47 @@ fn read_link(directory: RawFd, name: &CStr) -> Result<Box<[u8]>, i32> {
     Ok(target.into())
 }
 
+/// What an open file is now. A file system of other machines is asked anew, whatever this one remembers: times and
+/// sizes of before and after a fetch are to be those of before and after it.
 fn look_open(file: RawFd) -> CallResult {
-    status_of(file).map(|status| attributes(&status, None))
+    let mut status = MaybeUninit::<libc::statx>::zeroed();
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
+    let (mask, name) = (libc::STATX_BASIC_STATS, c"".as_ptr());
+    // Not every C library that there is has a function for it.
+    // SAFETY: the name is a C string; writes the status, which is a valid value even where it stays zeroed.
+    let (result, status) = unsafe {
+        let result = libc::syscall(libc::SYS_statx, file, name, flags, mask, status.as_mut_ptr());
+        (check(result as libc::c_int), status.assume_init())
+    };
+    match result {
+        Ok(_) => Ok(attributes_of(&status)),
+        // Kernels before 4.11, and those who guard system calls by a list of then.
+        Err(libc::ENOSYS | libc::EPERM) => status_of(file).map(|status| attributes(&status, None)),
+        Err(error) => Err(error),
+    }
+}
+
+fn attributes_of(status: &libc::statx) -> BackingOutcome {
+    let nanos =
+        |time: libc::statx_timestamp| time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec));
+    let identity = Identity {
+        device: libc::makedev(status.stx_dev_major, status.stx_dev_minor),
+        inode: status.stx_ino,
+        size: status.stx_size,
+        mtime: nanos(status.stx_mtime),
+        ctime: nanos(status.stx_ctime),
+    };
+    BackingOutcome::Attributes(Box::new(BackingAttributes {
+        kind: kind_of(libc::mode_t::from(status.stx_mode)),
+        identity,
+        mode: u32::from(status.stx_mode) & 0o7777,
+        owner: status.stx_uid,
+        group: status.stx_gid,
+        link_count: u64::from(status.stx_nlink),
+        space: status.stx_blocks * 512,
+        block_size: u64::from(status.stx_blksize),
+        target: None,
+    }))
 }
 
 /// The head of a `linux_dirent64`: inode number, offset of the next one, size, kind.
@@ -559,7 +600,10 @@ fn space(file: RawFd) -> CallResult {
         check(libc::fstatvfs(file, status.as_mut_ptr()))?;
         status.assume_init()
     };
+    #[allow(clippy::unnecessary_cast)] // The C libraries give it different types.
+    let file_system = status.f_fsid as u64;
     Ok(BackingOutcome::Space(FreeSpace {
+        file_system,
         size: status.f_blocks.saturating_mul(status.f_frsize),
         available: status.f_bavail.saturating_mul(status.f_frsize),
         file_count: status.f_files,

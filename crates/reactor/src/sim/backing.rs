@@ -355,14 +355,18 @@ impl SiteCall {
                     return Err(libc::ENOENT);
                 }
                 mount.open(tree, *handle, ROOT, Vec::new(), false);
+                return Ok(BackingOutcome::Opened(ROOT));
             }
-            Open { handle, parent, path, open_as } => self.open(tree, *handle, at(*parent)?, path, *open_as)?,
+            Open { handle, parent, path, open_as } => {
+                return self.open(tree, *handle, at(*parent)?, path, *open_as).map(BackingOutcome::Opened);
+            }
             OpenListing { handle, directory } => {
                 let inode = at(*directory)?;
                 if tree.look(inode)?.link_count == 0 {
                     return Err(libc::ESTALE);
                 }
                 mount.open(tree, *handle, inode, self.path.clone(), false);
+                return Ok(BackingOutcome::Opened(inode));
             }
             Close { handle } => mount.close(tree, *handle),
             List { listing, from } => {
@@ -457,7 +461,7 @@ impl SiteCall {
         parent: u64,
         path: &RelativePath,
         open_as: OpenAs,
-    ) -> SiteResult<()> {
+    ) -> SiteResult<u64> {
         let (inode, can_write) = match open_as {
             OpenAs::Create(mode) => {
                 let names: Vec<&[u8]> = path.names().collect();
@@ -477,7 +481,7 @@ impl SiteCall {
             (FileKind::File, _) => {}
         }
         self.mount.open(tree, handle, inode, self.path.clone(), can_write);
-        Ok(())
+        Ok(inode)
     }
 
     fn list(

@@ -101,6 +101,8 @@ pub(super) struct SiteTree {
     step: u64,
     time: i64,
     pub capacity: u64,
+    /// What the file system calls itself.
+    pub file_system: u64,
     pub is_read_only: bool,
 }
 
@@ -231,6 +233,7 @@ impl SiteTree {
             step: 0,
             time: 0,
             capacity: CAPACITY_DEFAULT,
+            file_system: 1,
             is_read_only: false,
         };
         let root = tree.add_inode(SiteNew::Directory, 0o755);
@@ -673,7 +676,8 @@ impl SiteTree {
 
     pub fn space(&self) -> FreeSpace {
         let available = self.capacity.saturating_sub(self.used());
-        FreeSpace { size: self.capacity, available, file_count: 0, file_count_available: 0 }
+        let file_system = self.file_system;
+        FreeSpace { file_system, size: self.capacity, available, file_count: 0, file_count_available: 0 }
     }
 
     /// The machine of a node loses power: what it has written and not synced may be gone. What it did to names was told

@@ -138,6 +138,11 @@ impl World {
         self.universe.site.borrow_mut().tree.capacity = size;
     }
 
+    /// Sets what the site's file system calls itself, as if another one were mounted there.
+    pub fn set_backing_file_system(&self, file_system: u64) {
+        self.universe.site.borrow_mut().tree.file_system = file_system;
+    }
+
     /// Makes the site's file system read-only, or writable again.
     pub fn set_backing_read_only(&self, is_read_only: bool) {
         self.universe.site.borrow_mut().tree.is_read_only = is_read_only;

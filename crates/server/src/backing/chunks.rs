@@ -7,6 +7,7 @@ use crate::journal::records::Record;
 use crate::store::ChunkWrite;
 use reactor::backing::{BackingFile, CALL_SIZE_MAX, Identity};
 use reactor::{Class, Nanos};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::messages::BackingPlace;
@@ -14,6 +15,9 @@ use wire::{FileId, Layout};
 
 /// Attempts at a chunk whose file is cut while it is fetched.
 const ATTEMPTS_MAX: u32 = 8;
+
+/// Fetches that one request has begun and not seen the end of, at most.
+const REQUEST_FETCHES_MAX: usize = 16;
 
 /// Chunks of a server that are fetched ahead, and how far away one is looked for.
 const READ_AHEAD_CHUNKS: usize = 2;
@@ -87,11 +91,16 @@ impl Core {
     ) -> Result<(), Failure> {
         while !self.has_pieces(file, layout, pieces, is_write) {
             self.know_place(file, deadline).await?;
-            let mut under_way = Vec::new();
+            let mut under_way = VecDeque::new();
             for piece in pieces {
                 let is_here = self.cluster.chunk_server(file, layout, piece.chunk_index) == self.index;
                 if is_here && !self.has_pieces(file, layout, std::slice::from_ref(piece), is_write) {
-                    under_way.push(self.start_fetch(file, piece.chunk_index));
+                    if under_way.len() == REQUEST_FETCHES_MAX
+                        && let Some(first) = under_way.pop_front()
+                    {
+                        self.wait_for_backing(&first, deadline).await?;
+                    }
+                    under_way.push_back(self.start_fetch(file, piece.chunk_index));
                 }
             }
             if let Some(last) = pieces.last().filter(|_| !is_write) {
@@ -171,6 +180,7 @@ impl Core {
             };
             let offset = index * u64::from(place.chunk_size);
             let source = self.backing().open_checked(&place, self.checks_identity()).await?;
+            let _place = self.backing().fetch_gate.enter(file.0).await;
             let write = self.with_room(|| self.store.reserve_write(file.0, index, place.chunk_size, 0, size)).await?;
             let is_zero = self.backing().read_into(&source, offset, &write, &place).await?;
             self.backing().check(&source, &place, self.checks_identity()).await?;

@@ -2,6 +2,7 @@
 //! own share of the names and needs no other one for that; the directory is listed here then, and absence is known.
 
 use super::failed_names::{FAILED_NAMES_MAX, FailedEntries};
+use super::places::DirectoryBehind;
 use super::{add, joined, names};
 use crate::core::{Core, Failure, Notice, all, until};
 use crate::journal::records::Record;
@@ -51,13 +52,13 @@ impl Core {
 
     async fn list_now(self: &Rc<Self>, directory: FileId) -> Result<(), Failure> {
         add(&self.backing().counters.listings, 1);
-        let path = self.path_behind(directory, self.reactor.now() + self.options.timeout).await?;
+        let place = self.directory_behind(directory, self.reactor.now() + self.options.timeout).await?;
         let failed = |error| self.backing().failure(error);
         for _ in 0..ATTEMPTS_MAX {
             let root = self.backing().tree.root().await.map_err(failed)?;
-            let behind = if path.is_empty() { root } else { root.open_directory(&path).await.map_err(failed)? };
+            let behind = root.open_known(&place.path, place.inode).await.map_err(failed)?;
             let before = behind.look_open().await.map_err(failed)?.identity;
-            let failed_names = self.take_up_all(directory, &path, &behind).await?;
+            let failed_names = self.take_up_all(directory, &place, &behind).await?;
             let after = behind.look_open().await.map_err(failed)?.identity;
             if before == after {
                 let is_there = {
@@ -76,6 +77,7 @@ impl Core {
                 };
             }
         }
+        let path = &place.path;
         let words = format!("backing directory: {} changes all the time while it is listed", path.escape_ascii());
         Err(Failure::with_text(Status::Busy, words))
     }
@@ -84,7 +86,7 @@ impl Core {
     async fn take_up_all(
         self: &Rc<Self>,
         directory: FileId,
-        path: &Rc<[u8]>,
+        place: &DirectoryBehind,
         behind: &BackingDirectory,
     ) -> Result<FailedEntries, Failure> {
         let failed = |error| self.backing().failure(error);
@@ -107,7 +109,7 @@ impl Core {
             for some in entries.chunks(LOOKS_AT_ONCE) {
                 let limit = self.reactor.now() + self.options.timeout / part;
                 let look =
-                    |entry: &ListEntry| self.clone().take_up_listed(directory, path.clone(), entry.clone(), limit);
+                    |entry: &ListEntry| self.clone().take_up_listed(directory, place.clone(), entry.clone(), limit);
                 let looks = some.iter().map(|entry| Box::pin(look(entry)) as Look);
                 for looked in all(looks.collect()).await {
                     let Some((entry, failure)) = looked? else { continue };
@@ -132,17 +134,17 @@ impl Core {
     async fn take_up_listed(
         self: Rc<Self>,
         directory: FileId,
-        path: Rc<[u8]>,
+        place: DirectoryBehind,
         entry: ListEntry,
         limit: Nanos,
     ) -> Result<Option<(ListEntry, Failure)>, Failure> {
         let name = &*entry.name;
         let backing = self.backing();
-        let found = match until(&self.reactor, limit, backing.look(&path, name)).await {
+        let found = match until(&self.reactor, limit, backing.look(&place, name)).await {
             None => return Ok(Some((entry, self.late()))),
             Some(Ok(found)) => found,
             Some(Err(error)) => {
-                let failure = match error.path() == joined(&path, name) {
+                let failure = match error.path() == joined(&place.path, name) {
                     // It is gone meanwhile.
                     true if error.is_not_found() => return Ok(None),
                     true => backing.failure(error),
@@ -152,7 +154,7 @@ impl Core {
             }
         };
         let deadline = self.reactor.now().saturating_add(Nanos::MAX / 4);
-        match self.take_up_found(directory, &path, name, found, deadline).await {
+        match self.take_up_found(directory, &place.path, name, found, deadline).await {
             Err(failure) if failure.status == Status::TooLarge => Ok(Some((entry, failure))),
             result => result.map(|()| None),
         }

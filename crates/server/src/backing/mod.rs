@@ -25,6 +25,7 @@ mod changes;
 mod chunks;
 mod derive;
 mod failed_names;
+mod fetch_gate;
 mod listing;
 mod names;
 mod places;
@@ -42,8 +43,9 @@ use crate::journal::tables::Tables;
 use crate::process::options::{ServerOptions, StartError};
 use crate::store::FastMap;
 use failed_names::FailedNames;
-use places::Ask;
-use reactor::backing::{BackingAttributes, BackingError, BackingTree, CallStatus};
+use fetch_gate::FetchGate;
+use places::{Ask, RememberedPlaces};
+use reactor::backing::{BackingAttributes, BackingError, BackingTree, CallStatus, FreeSpace};
 use reactor::backing::{CALL_SIZE_MAX, CALLS_MAX};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
@@ -66,11 +68,13 @@ pub struct BackingUse {
     /// What the root was when this life began.
     root: BackingAttributes,
     /// Where directories of other servers are behind; forgotten when there are too many.
-    paths: RefCell<FastMap<u64, Rc<[u8]>>>,
+    paths: RefCell<RememberedPlaces>,
     /// Places that are being asked for.
     asks: RefCell<FastMap<u64, Rc<Ask>>>,
     /// Chunks that are being fetched, by file and index.
     fetches: RefCell<FastMap<(u64, u64), Brought>>,
+    /// Those of them that hold space.
+    fetch_gate: FetchGate,
     /// Directories that are being listed.
     listings: RefCell<FastMap<u64, Brought>>,
     /// Names that were looked for in vain, by directory.
@@ -85,7 +89,7 @@ pub struct BackingUse {
 }
 
 /// Bytes that calls under way and remembered paths take at most. What was taken up counts with the names and inodes.
-pub const MEMORY_MAX: u64 = 2 * (CALLS_MAX * CALL_SIZE_MAX) as u64 + places::PATHS_MAX as u64 * 256;
+pub const MEMORY_MAX: u64 = 2 * (CALLS_MAX * CALL_SIZE_MAX) as u64 + places::PATHS_SIZE_MAX as u64;
 
 /// What a server does wrong on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,14 +138,14 @@ impl BackingUse {
         let failed = |words: String| StartError::Backing(path.clone(), words);
         let tree = reactor.backing_tree(path).map_err(|error| failed(error.to_string()))?;
         let root = look_at_root(reactor, options, &tree).await.map_err(failed)?;
-        let identity = RootIdentity { device: root.identity.device, inode: root.identity.inode };
+        let space = look_at_space(reactor, options, &tree).await.map_err(failed)?;
+        let identity = RootIdentity { file_system: space.file_system, inode: root.identity.inode };
         let record = match known {
             None if !tables.is_untouched() => {
                 return Err(failed("the cluster was made without a backing directory".to_owned()));
             }
             None => Record::BackingRoot(identity),
-            // The number of the file system may be another one after each mount.
-            Some(known) if known.inode != identity.inode => {
+            Some(known) if !known.may_be(&identity) => {
                 return Err(failed("it is another directory than the one that the cluster was made with".to_owned()));
             }
             Some(_) => Record::Nothing,
@@ -152,6 +156,7 @@ impl BackingUse {
             paths: RefCell::default(),
             asks: RefCell::default(),
             fetches: RefCell::default(),
+            fetch_gate: FetchGate::default(),
             listings: RefCell::default(),
             misses: RefCell::default(),
             failed_names: RefCell::default(),
@@ -211,7 +216,10 @@ impl BackingUse {
     fn failure(&self, error: BackingError) -> Failure {
         add(&self.counters.failed, 1);
         let status = if error.is_refused() { Status::AccessDenied } else { Status::Io };
-        Failure::with_text(status, error.to_string())
+        match error.is_replaced() {
+            true => self.changed(error.path()),
+            false => Failure::with_text(status, error.to_string()),
+        }
     }
 
     /// The failure of whoever needs what has changed in the tree since it was taken up.
@@ -224,16 +232,28 @@ impl BackingUse {
     }
 }
 
-/// Looks at the root of the tree, and again for a while if that fails otherwise than for good. Errors: words.
+/// Looks at the root of the tree. Errors: words.
 async fn look_at_root(
     reactor: &Reactor,
     options: &ServerOptions,
     tree: &BackingTree,
 ) -> Result<BackingAttributes, String> {
+    insist(reactor, options, async || tree.root().await?.look_open().await).await
+}
+
+async fn look_at_space(reactor: &Reactor, options: &ServerOptions, tree: &BackingTree) -> Result<FreeSpace, String> {
+    insist(reactor, options, async || tree.root().await?.space().await).await
+}
+
+/// Makes a call on the root, and again for a while if that fails otherwise than for good. Errors: words.
+async fn insist<T>(
+    reactor: &Reactor,
+    options: &ServerOptions,
+    call: impl AsyncFn() -> Result<T, BackingError>,
+) -> Result<T, String> {
     let limit = reactor.now() + options.timeout;
     loop {
-        let look = async { tree.root().await?.look_open().await };
-        match until(reactor, limit, look).await {
+        match until(reactor, limit, call()).await {
             Some(Ok(root)) => return Ok(root),
             Some(Err(error)) if error.is_gone() || error.is_refused() => return Err(io_words(&error)),
             Some(Err(error)) if reactor.now() + LOOK_PAUSE_NS >= limit => return Err(io_words(&error)),

@@ -1,5 +1,6 @@
 //! Names of the backing tree: looked for one by one, and taken up when they are there.
 
+use super::places::DirectoryBehind;
 use super::{BackingFault, BackingUse, add, joined};
 use crate::core::{Core, Failure};
 use crate::files::inodes::Inode;
@@ -40,13 +41,13 @@ pub fn attributes_of(behind: &BackingAttributes, new: Attributes) -> Attributes 
 
 impl BackingUse {
     /// Looks at a name in a directory of the tree.
-    pub(super) async fn look(&self, directory: &[u8], name: &[u8]) -> Result<BackingAttributes, BackingError> {
+    pub(super) async fn look(
+        &self,
+        directory: &DirectoryBehind,
+        name: &[u8],
+    ) -> Result<BackingAttributes, BackingError> {
         add(&self.counters.looks, 1);
-        let root = self.tree.root().await?;
-        match directory.is_empty() {
-            true => root.look(name).await,
-            false => root.open_directory(directory).await?.look(name).await,
-        }
+        self.tree.root().await?.open_known(&directory.path, directory.inode).await?.look(name).await
     }
 }
 
@@ -68,9 +69,9 @@ impl Core {
         if !self.is_unknown(&self.tables.borrow(), directory, name) {
             return Ok(());
         }
-        let path = self.path_behind(directory, deadline).await?;
-        let backing = self.backing();
-        match backing.look(&path, name).await {
+        let behind = self.directory_behind(directory, deadline).await?;
+        let (backing, path) = (self.backing(), behind.path.clone());
+        match backing.look(&behind, name).await {
             Ok(found) => self.take_up_found(directory, &path, name, found, deadline).await?,
             // Where the directory itself is gone it is another error, or its path.
             Err(error) if error.is_not_found() && error.path() == joined(&path, name) => self.note_miss(directory),

@@ -1,17 +1,46 @@
 //! Where things are behind: asked for at their homes, once.
 
-use super::{BackingUse, Brought};
+use super::Brought;
 use crate::core::{Core, Failure, Notice};
 use crate::handlers::Progress;
 use crate::journal::records::Record;
+use crate::store::FastMap;
 use reactor::{Class, Nanos};
 use std::cell::Cell;
 use std::rc::Rc;
 use wire::messages::{AskPlaceRequest, BackingPlace};
 use wire::{Decode, Encode, FileId, Kind, Operation, Status};
 
-/// Paths of directories that are remembered.
-pub const PATHS_MAX: usize = 65_536;
+/// Bytes of directories that are remembered, at most.
+pub const PATHS_SIZE_MAX: usize = 16 << 20;
+/// Of one beside its path.
+const PLACE_SIZE: usize = 96;
+
+/// Where a directory is behind, and the number of its inode there.
+#[derive(Clone)]
+pub struct DirectoryBehind {
+    pub path: Rc<[u8]>,
+    pub inode: u64,
+}
+
+/// Where directories of other servers are.
+#[derive(Default)]
+pub struct RememberedPlaces {
+    places: FastMap<u64, DirectoryBehind>,
+    size: usize,
+}
+
+impl RememberedPlaces {
+    fn put(&mut self, directory: FileId, place: DirectoryBehind) {
+        if self.size >= PATHS_SIZE_MAX {
+            *self = RememberedPlaces::default();
+        }
+        self.size += PLACE_SIZE + place.path.len();
+        if let Some(before) = self.places.insert(directory.0, place) {
+            self.size -= PLACE_SIZE + before.path.len();
+        }
+    }
+}
 
 /// A question under way for the place of a file, shared by all who wait for it.
 pub struct Ask {
@@ -42,41 +71,35 @@ pub fn ask_place(
     Ok(Progress::Done)
 }
 
-impl BackingUse {
-    fn remember_path(&self, directory: FileId, path: &[u8]) -> Rc<[u8]> {
-        let mut paths = self.paths.borrow_mut();
-        if paths.len() >= PATHS_MAX {
-            paths.clear();
-        }
-        let path: Rc<[u8]> = path.into();
-        paths.insert(directory.0, path.clone());
-        path
-    }
-}
-
 impl Core {
     /// Where a directory that was taken up is behind, from the root of the tree.
-    pub(super) async fn path_behind(self: &Rc<Self>, directory: FileId, deadline: Nanos) -> Result<Rc<[u8]>, Failure> {
+    pub(super) async fn directory_behind(
+        self: &Rc<Self>,
+        directory: FileId,
+        deadline: Nanos,
+    ) -> Result<DirectoryBehind, Failure> {
         if directory == FileId::ROOT {
-            return Ok(Rc::from([]));
+            return Ok(DirectoryBehind { path: Rc::from([]), inode: self.backing().root.identity.inode });
         }
+        let behind = |place: &BackingPlace| DirectoryBehind { path: place.path.as_slice().into(), inode: place.inode };
         if let Some(place) = self.tables.borrow().backing.place(directory) {
-            return Ok(place.path.as_slice().into());
+            return Ok(behind(place));
         }
-        let known = self.backing().paths.borrow().get(&directory.0).cloned();
-        if let Some(path) = known {
-            return Ok(path);
+        let known = self.backing().paths.borrow().places.get(&directory.0).cloned();
+        if let Some(known) = known {
+            return Ok(known);
         }
         let stale = || Failure::new(Status::StaleDirectory, directory);
         let home = self.cluster.home_of(directory).filter(|home| *home != self.index).ok_or_else(stale)?;
         let asked = self.ask_for_place(home, directory, deadline).await;
         let place = asked.map_err(|failure| if failure.status == Status::StaleFile { stale() } else { failure })?;
-        Ok(self.backing().remember_path(directory, &place.path))
+        self.backing().paths.borrow_mut().put(directory, behind(&place));
+        Ok(behind(&place))
     }
 
     /// The path of a directory of another server, if it is remembered.
     pub(super) fn known_path(&self, directory: FileId) -> Option<Rc<[u8]>> {
-        self.backing.as_ref()?.paths.borrow().get(&directory.0).cloned()
+        self.backing.as_ref()?.paths.borrow().places.get(&directory.0).map(|known| known.path.clone())
     }
 
     async fn ask_for_place(&self, home: u32, id: FileId, deadline: Nanos) -> Result<BackingPlace, Failure> {

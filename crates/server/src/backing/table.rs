@@ -9,7 +9,7 @@
 
 use crate::journal::records::Record;
 use crate::store::FastMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::FileId;
 use wire::messages::BackingPlace;
 
@@ -34,6 +34,10 @@ pub struct TakenUp {
     pub place: BackingPlace,
     /// Of its chunks on this server that begin below its base and are here.
     standings: BTreeMap<u64, Standing>,
+    /// Those of them that are dirty.
+    dirty: u64,
+    /// Whether its inode is here.
+    is_home: bool,
 }
 
 impl TakenUp {
@@ -55,6 +59,14 @@ impl TakenUp {
         self.standings.get(&index).copied()
     }
 
+    pub fn is_dirty(&self) -> bool {
+        self.dirty > 0
+    }
+
+    fn counts(&self) -> Counts {
+        Counts { here: self.standings.len() as u64, dirty: self.dirty, homes: u64::from(self.is_home), differing: 0 }
+    }
+
     pub fn standings(&self) -> impl Iterator<Item = (u64, Standing)> {
         self.standings.iter().map(|(index, standing)| (*index, *standing))
     }
@@ -63,12 +75,33 @@ impl TakenUp {
 /// The root of the backing tree, as it was when this server first saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RootIdentity {
-    pub device: u64,
+    /// What its file system calls itself; 0 where it does not say.
+    pub file_system: u64,
     pub inode: u64,
+}
+
+impl RootIdentity {
+    /// Whether nothing says that another one is another directory.
+    pub fn may_be(&self, other: &RootIdentity) -> bool {
+        let is_silent = self.file_system == 0 || other.file_system == 0;
+        self.inode == other.inode && (is_silent || self.file_system == other.file_system)
+    }
 }
 
 /// Names that differ: what the tree has there, by its inode number; nothing where it has nothing.
 type Differences = BTreeMap<Box<[u8]>, Option<u64>>;
+
+/// How many there are of what, kept as it changes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Counts {
+    /// Chunks that are here, and dirty ones of them.
+    here: u64,
+    dirty: u64,
+    /// What was taken up and has its inode here.
+    homes: u64,
+    /// Names.
+    differing: u64,
+}
 
 /// See the module.
 #[derive(Default)]
@@ -78,6 +111,18 @@ pub struct BackingTables {
     taken_up: FastMap<u64, TakenUp>,
     differences: FastMap<u64, Differences>,
     listed: FastMap<u64, ()>,
+    counts: Counts,
+    /// What is not any more what it was when it was taken up (`changes.rs`).
+    changed: BTreeSet<u64>,
+}
+
+impl Counts {
+    fn replace(&mut self, before: Counts, after: Counts) {
+        self.here = self.here - before.here + after.here;
+        self.dirty = self.dirty - before.dirty + after.dirty;
+        self.homes = self.homes - before.homes + after.homes;
+        self.differing = self.differing - before.differing + after.differing;
+    }
 }
 
 impl BackingTables {
@@ -90,19 +135,22 @@ impl BackingTables {
     }
 
     pub fn put_place(&mut self, id: FileId, place: BackingPlace) {
-        match self.taken_up.get_mut(&id.0) {
-            Some(known) => {
-                let (base, chunk_size) = (place.base, u64::from(place.chunk_size));
-                known.place = place;
-                known.standings.retain(|index, _| index.saturating_mul(chunk_size) < base);
-            }
-            None => drop(self.taken_up.insert(id.0, TakenUp { place, standings: BTreeMap::new() })),
-        }
+        let Some(known) = self.taken_up.get_mut(&id.0) else {
+            let (standings, dirty, is_home) = Default::default();
+            self.taken_up.insert(id.0, TakenUp { place, standings, dirty, is_home });
+            return;
+        };
+        let (base, chunk_size, before) = (place.base, u64::from(place.chunk_size), known.counts());
+        known.place = place;
+        known.standings.retain(|index, _| index.saturating_mul(chunk_size) < base);
+        known.dirty = known.standings.values().filter(|standing| **standing == Standing::Dirty).count() as u64;
+        self.counts.replace(before, known.counts());
     }
 
     pub fn remove_place(&mut self, id: FileId) {
-        if !self.taken_up.is_empty() {
-            self.taken_up.remove(&id.0);
+        if let Some(known) = self.taken_up.remove(&id.0) {
+            self.counts.replace(known.counts(), Counts::default());
+            self.changed.remove(&id.0);
         }
     }
 
@@ -111,7 +159,23 @@ impl BackingTables {
         if let Some(taken_up) = self.taken_up.get_mut(&id.0)
             && taken_up.begins_below_base(index)
         {
-            taken_up.standings.insert(index, standing);
+            let before = taken_up.counts();
+            let old = taken_up.standings.insert(index, standing);
+            taken_up.dirty += u64::from(standing == Standing::Dirty);
+            taken_up.dirty -= u64::from(old == Some(Standing::Dirty));
+            self.counts.replace(before, taken_up.counts());
+        }
+    }
+
+    /// Something that was taken up may have changed: whether its inode is here, and whether it is what it was.
+    pub fn note(&mut self, id: FileId, is_home: bool, is_changed: bool) {
+        let Some(taken_up) = self.taken_up.get_mut(&id.0) else { return };
+        let before = taken_up.counts();
+        taken_up.is_home = is_home;
+        self.counts.replace(before, taken_up.counts());
+        match is_changed {
+            true => drop(self.changed.insert(id.0)),
+            false => drop(self.changed.remove(&id.0)),
         }
     }
 
@@ -120,12 +184,13 @@ impl BackingTables {
     }
 
     pub fn put_difference(&mut self, directory: FileId, name: &[u8], behind: Option<u64>) {
-        self.differences.entry(directory.0).or_default().insert(name.into(), behind);
+        let before = self.differences.entry(directory.0).or_default().insert(name.into(), behind);
+        self.counts.differing += u64::from(before.is_none());
     }
 
     pub fn remove_difference(&mut self, directory: FileId, name: &[u8]) {
         if let Some(names) = self.differences.get_mut(&directory.0) {
-            names.remove(name);
+            self.counts.differing -= u64::from(names.remove(name).is_some());
             if names.is_empty() {
                 self.differences.remove(&directory.0);
             }
@@ -144,17 +209,39 @@ impl BackingTables {
     pub fn forget_directory(&mut self, directory: FileId) {
         if self.root.is_some() {
             self.listed.remove(&directory.0);
-            self.differences.remove(&directory.0);
+            let names = self.differences.remove(&directory.0);
+            self.counts.differing -= names.map_or(0, |names| names.len() as u64);
         }
     }
 
     /// Files and directories that were taken up, their chunks that are here and those among them that are dirty, names
     /// that differ, and directories that are listed.
     pub fn counts(&self) -> [u64; 5] {
-        let standings = || self.taken_up.values().flat_map(|taken_up| taken_up.standings.values());
-        let dirty = standings().filter(|standing| **standing == Standing::Dirty).count();
-        let differences: usize = self.differences.values().map(BTreeMap::len).sum();
-        [self.taken_up.len(), standings().count(), dirty, differences, self.listed.len()].map(|count| count as u64)
+        let Counts { here, dirty, differing, .. } = self.counts;
+        [self.taken_up.len() as u64, here, dirty, differing, self.listed.len() as u64]
+    }
+
+    /// What was taken up and has its inode here.
+    pub fn home_count(&self) -> u64 {
+        self.counts.homes
+    }
+
+    /// What is not any more what it was when it was taken up, by id.
+    pub fn changed(&self) -> impl ExactSizeIterator<Item = FileId> {
+        self.changed.iter().copied().map(FileId)
+    }
+
+    pub fn is_changed(&self, id: FileId) -> bool {
+        self.changed.contains(&id.0)
+    }
+
+    /// Counts everything, for whoever checks that nothing was forgotten.
+    pub fn is_counted(&self) -> bool {
+        let mut counts = Counts::default();
+        self.taken_up.values().for_each(|taken_up| counts.replace(Counts::default(), taken_up.counts()));
+        counts.differing = self.differences.values().map(|names| names.len() as u64).sum();
+        let is_dirty = |taken_up: &TakenUp| taken_up.standings.values().filter(|it| **it == Standing::Dirty).count();
+        counts == self.counts && self.taken_up.values().all(|taken_up| is_dirty(taken_up) as u64 == taken_up.dirty)
     }
 
     /// Everything that was taken up, by id.

@@ -403,8 +403,8 @@ impl Record<'_> {
             }
             Record::TreeSettled(number) | Record::TreeFloor(number) => number.encode(out),
             Record::TreeLog(entry) => entry.encode(out),
-            Record::BackingRoot(RootIdentity { device, inode }) => {
-                device.encode(out);
+            Record::BackingRoot(RootIdentity { file_system, inode }) => {
+                file_system.encode(out);
                 inode.encode(out);
             }
             Record::PlacePut { id, place } => {
@@ -532,7 +532,7 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
         kind::TREE_LOG => Record::TreeLog(Decode::decode(&mut input)?),
         kind::TREE_FLOOR => Record::TreeFloor(Decode::decode(&mut input)?),
         kind::BACKING_ROOT => Record::BackingRoot(RootIdentity {
-            device: Decode::decode(&mut input)?,
+            file_system: Decode::decode(&mut input)?,
             inode: Decode::decode(&mut input)?,
         }),
         kind::PLACE_PUT => Record::PlacePut { id: Decode::decode(&mut input)?, place: Decode::decode(&mut input)? },
@@ -676,7 +676,7 @@ pub mod tests {
             Record::Share { directory: file, time: 5 },
             Record::ShareAnnounced { directory: file, server: 3 },
             Record::FileAnnounced { file, server: 3, generation: 7 },
-            Record::BackingRoot(RootIdentity { device: 1, inode: 2 }),
+            Record::BackingRoot(RootIdentity { file_system: 1, inode: 2 }),
             Record::PlacePut {
                 id: FileId::taken_up(8, 9),
                 place: BackingPlace {

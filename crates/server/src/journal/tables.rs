@@ -130,6 +130,14 @@ impl Tables {
         if !self.watches.is_empty() {
             watches::note(self, &record);
         }
+        let of_backing = self.of_backing(&record);
+        self.apply_record(record, time, replaying);
+        if let Some(id) = of_backing {
+            self.note_backing_change(id);
+        }
+    }
+
+    fn apply_record(&mut self, record: Record<'_>, time: i64, replaying: Option<Nanos>) {
         match record {
             Record::Nothing => {}
             Record::DentryPut { parent, name, id, kind } => {

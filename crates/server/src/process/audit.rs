@@ -129,6 +129,9 @@ pub fn audit(core: &Core) -> Audit {
 /// directory of the tree, and no chunk is here that counts as absent.
 fn check_backing(core: &Core, audit: &mut Audit) {
     let tables = core.tables.borrow();
+    if !tables.backing_is_counted() {
+        audit.errors.push("what was taken up is counted wrong".to_owned());
+    }
     for (id, taken_up) in tables.backing.taken_up() {
         let is_home = core.cluster.home_of(id) == Some(core.index);
         if !id.is_from_behind() || is_home && !tables.inodes.contains(id) {

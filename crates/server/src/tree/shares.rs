@@ -125,7 +125,10 @@ impl Tables {
                 changed = changed.max(share.time);
             }
         }
-        attributes.link_count = u32::try_from(2 + subdirectories).unwrap_or(u32::MAX);
+        // How many directories of the backing tree are in it is known to nobody before it was listed by all: 1 says
+        // that its links do not tell, as with other file systems.
+        let is_behind = self.backing.root.is_some() && (inode.id.is_from_behind() || inode.id == FileId::ROOT);
+        attributes.link_count = if is_behind { 1 } else { u32::try_from(2 + subdirectories).unwrap_or(u32::MAX) };
         if changed != NO_TIME {
             // A time in the future was set by a utimens; a change after it moves the time back to the clock's.
             attributes.mtime = changed.max(inode.mtime.min(inode.ctime));

@@ -416,6 +416,51 @@ fn what_has_changed_behind_is_not_mixed_in() {
     test.settle();
 }
 
+/// Goal: a directory that somebody has replaced by another one of its name is not taken for it, whether a server has it
+/// open or not: what was taken up of it stays, and whoever needs more of it is told.
+#[test]
+fn a_directory_that_was_replaced_is_not_taken_for_another() {
+    for seed in 0..8 {
+        let (test, files) = TestCluster::over_a_site(seed, 1 + seed as u32 % 4, populate);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        let known = files.clone();
+        test.run(0, async move {
+            let large = find(&own, "d/large").await.expect("there");
+            assert!(contents(&own, &large).await.expect("read") == known["d/large"]);
+            assert_eq!(find(&own, "d").await.expect("there").link_count, 1, "what is in it nobody has counted");
+        });
+        test.world.outsider().rename("d", "away");
+        test.world.outsider().make_directory("d");
+        test.world.outsider().write("d/holes", 0, b"another one");
+        test.world.outsider().write("d/new", 0, b"another one");
+        // So long that handles of before are not used again.
+        let later = test.world.now() + 2 * SECOND;
+        test.world.run_until(|| test.world.now() > later, LIMIT);
+        let own = caller.clone();
+        test.run(0, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            for name in ["holes", "new"] {
+                let failure = stat_at(&own, d, name).await.expect_err("of another directory");
+                let words = String::from_utf8_lossy(&failure.text).into_owned();
+                assert!(failure.status == Status::Io && words.contains("d has changed"), "{words}");
+            }
+            assert_eq!(status(&own.list(d).await), Status::Io);
+            let large = find(&own, "d/large").await.expect("there");
+            assert!(contents(&own, &large).await.expect("read") == files["d/large"]);
+        });
+        test.settle();
+        test.world.outsider().rename("d", "other");
+        test.world.outsider().rename("away", "d");
+        test.world.run_until(|| test.world.now() > later + 2 * SECOND, LIMIT);
+        test.run(0, async move {
+            let d = find(&caller, "d").await.expect("there").id;
+            assert_eq!(caller.list(d).await.expect("listed"), ["e", "empty", "holes", "large"]);
+        });
+        test.settle();
+    }
+}
+
 /// Goal: without that the bytes of two times would be shown as those of one.
 #[test]
 fn identities_that_nobody_checks_mix() {
@@ -491,6 +536,11 @@ fn other_directories_are_refused() {
     let words = test.fail_start(0);
     assert!(words.contains("No such file") && words.contains("--backing"), "{words}");
     test.backing = right;
+    // The root of another file system, with the same inode number.
+    test.world.set_backing_file_system(2);
+    let words = test.fail_start(0);
+    assert!(words.contains("another directory"), "{words}");
+    test.world.set_backing_file_system(0);
     test.start(0);
     test.settle();
 }
