@@ -184,7 +184,9 @@ impl<'a> Directories<'a> {
             least += u32::from(life.must_be_there(operation));
             most += u32::from(life.may_be_there(operation));
         }
-        if (least..=most).contains(&seen.links) {
+        // Of the backing tree nobody counts them.
+        let is_uncounted = seen.id.is_from_behind() && seen.links == 1;
+        if is_uncounted || (least..=most).contains(&seen.links) {
             return None;
         }
         Some(format!("it has {} links, but must have {least} to {most}", seen.links))
@@ -199,10 +201,15 @@ impl<'a> Directories<'a> {
         operations: &[Operation],
         unrest: &[(Nanos, Nanos)],
     ) -> Option<String> {
-        if !may_miss_shares(operation, operations, unrest) {
-            return Some("it was shown without the share of a server, though none was silent".to_owned());
-        }
         let causes = self.causes.get(path).map_or(&[][..], Vec::as_slice);
+        if !may_miss_shares(operation, operations, unrest) {
+            // One of the backing tree tells of none in any case.
+            return match seen.id.is_from_behind() {
+                true if time_is_right(causes, operation, seen.mtime) => None,
+                true => Some(format!("the modification time {} was not, or no longer, true", seen.mtime)),
+                false => Some("it was shown without the share of a server, though none was silent".to_owned()),
+            };
+        }
         let had_time = causes.iter().any(|cause| explains(cause, operation, seen.mtime));
         (!had_time).then(|| format!("the modification time {} was never true", seen.mtime))
     }
