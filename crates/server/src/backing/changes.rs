@@ -63,7 +63,7 @@ impl Core {
             ("chunks_dirty", dirty),
             ("changed_here", tables.backing.changed().len() as u64),
             ("names_differing", differing),
-            ("made_here", (tables.inodes.count() as u64).saturating_sub(behind)),
+            ("made_here", tables.inodes.count().saturating_sub(behind)),
         ]
     }
 
