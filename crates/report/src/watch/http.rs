@@ -76,7 +76,8 @@ fn parse(head: &[u8]) -> Option<Request> {
 /// What every answer says: nothing is kept, nothing is framed, nothing comes from elsewhere.
 const HEADERS: &str = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
     Cross-Origin-Resource-Policy: same-origin\r\nContent-Security-Policy: default-src 'none'; script-src 'self'; \
-    style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
+    style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'\r\n\
     Connection: close\r\n";
 
 pub fn answer(stream: &mut TcpStream, status: &str, kind: &str, body: &[u8]) -> std::io::Result<()> {
