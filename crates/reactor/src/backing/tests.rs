@@ -49,13 +49,14 @@ mod memory {
             0
         }
         fn begin(&self, call: CallId, operation: BackingOperation) {
-            let opens = matches!(
-                operation,
-                BackingOperation::OpenRoot { .. } | BackingOperation::Open { .. } | BackingOperation::Close { .. }
-            );
-            match opens {
-                true => self.0.ended.borrow_mut().push_back((call, Ok(BackingOutcome::Done))),
-                false => self.0.begun.borrow_mut().push((call, operation.word())),
+            let at_once = match operation {
+                BackingOperation::OpenRoot { .. } | BackingOperation::Open { .. } => Some(BackingOutcome::Opened(1)),
+                BackingOperation::Close { .. } => Some(BackingOutcome::Done),
+                _ => None,
+            };
+            match at_once {
+                Some(outcome) => self.0.ended.borrow_mut().push_back((call, Ok(outcome))),
+                None => self.0.begun.borrow_mut().push((call, operation.word())),
             }
             self.0.waker.take().into_iter().for_each(Waker::wake);
         }

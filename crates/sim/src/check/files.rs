@@ -146,14 +146,26 @@ pub fn after_moves<'a>(
     operations: &'a [Operation],
     at_path: BTreeMap<&'a Path, BTreeSet<FileId>>,
 ) -> BTreeMap<&'a Path, BTreeSet<FileId>> {
+    along_moves(operations, at_path, false)
+}
+
+/// The same, or, `backwards`, which files that were seen at some path may have been at each path before.
+fn along_moves<'a>(
+    operations: &'a [Operation],
+    at_path: BTreeMap<&'a Path, BTreeSet<FileId>>,
+    backwards: bool,
+) -> BTreeMap<&'a Path, BTreeSet<FileId>> {
     let mut known: BTreeSet<&Path> = at_path.keys().copied().collect();
     let mut moves: BTreeSet<(&Path, &Path)> = BTreeSet::new();
     for operation in operations.iter().filter(|operation| operation.may_have_happened()) {
         known.extend(operation.path());
         let Some((from, to)) = operation.pair() else { continue };
         known.extend([from, to]);
-        moves.insert((from, to));
-        if matches!(operation.action, Action::Rename { exchange: true, .. }) {
+        let is_exchange = matches!(operation.action, Action::Rename { exchange: true, .. });
+        if is_exchange || !backwards {
+            moves.insert((from, to));
+        }
+        if is_exchange || backwards {
             moves.insert((to, from));
         }
     }
@@ -220,26 +232,13 @@ impl<'a> Sorter<'a> {
         self.note_origins(operations);
     }
 
-    /// What nobody saw at a path may have been seen only where it was moved to, by itself or with a directory above it.
+    /// What nobody saw at a path may have been seen only where it was moved to, by itself or with directories above it,
+    /// over paths that nobody named.
     fn note_origins(&mut self, operations: &'a [Operation]) {
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for operation in operations.iter().filter(|operation| operation.may_have_happened()) {
-                let Some((from, to)) = operation.pair() else { continue };
-                let exchanged = matches!(operation.action, Action::Rename { exchange: true, .. });
-                for (origin, place) in [(from, to), (to, from)].into_iter().take(1 + usize::from(exchanged)) {
-                    let unseen = self.at_path.iter().filter(|(path, tenants)| tenants.unseen && path.lies_in(origin));
-                    let ids_at = |path: Path| self.at_path.get(&path).map(|tenants| tenants.ids.clone());
-                    let found: Vec<_> =
-                        unseen.filter_map(|(path, _)| Some((*path, ids_at(path.moved(origin, place))?))).collect();
-                    for (path, ids) in found {
-                        let own = &mut self.at_path.entry(path).or_default().ids;
-                        let count = own.len();
-                        own.extend(ids);
-                        changed |= own.len() > count;
-                    }
-                }
+        let ids = self.at_path.iter().map(|(path, tenants)| (*path, tenants.ids.clone())).collect();
+        for (path, ids) in along_moves(operations, ids, true) {
+            if let Some(tenants) = self.at_path.get_mut(path).filter(|tenants| tenants.unseen) {
+                tenants.ids.extend(ids);
             }
         }
     }
@@ -430,7 +429,11 @@ mod tests {
         let alone: &[(Path, Path)] = &[(old.clone(), new.clone())];
         let with_directory = &[(path(&["d"]), path(&["e", "d"]))];
         let both = &[(old.clone(), new.clone()), (path(&["d"]), path(&["e", "d"]))];
-        for (moves, last) in [(alone, new), (with_directory, path(&["e", "d", "f"])), (both, within)] {
+        let over_unnamed =
+            &[(path(&["d"]), path(&["e", "s"])), (path(&["e"]), path(&["x", "s"])), (path(&["x"]), path(&["y"]))];
+        let far = path(&["y", "s", "s", "f"]);
+        let cases = [(alone, new), (with_directory, path(&["e", "d", "f"])), (both, within), (over_unnamed, far)];
+        for (moves, last) in cases {
             let seen =
                 crate::history::Seen { id: FileId(7), kind: wire::Kind::File, mode: 0, links: 1, size: 50, mtime: 0 };
             let create = Action::Open {
