@@ -239,29 +239,35 @@ pub fn write_pieces(
         inode = tables.inodes.get(request.file);
         check_inode(inode.as_ref(), request)?;
     }
-    let written_end = request.pieces.0.iter().filter_map(|piece| piece_end(piece, request.layout.chunk_size)).max();
-    let written_end = written_end.unwrap_or(0);
+    if let Some(inode) = &mut inode {
+        let attributes = &mut inode.attributes;
+        drop_for_contents(attributes, caller.credentials());
+        attributes.mtime = now;
+        attributes.ctime = now;
+    }
     let distinct = request.pieces.0.windows(2).all(|pair| pair[0].chunk_index < pair[1].chunk_index);
     let mut transaction = core.store.begin();
+    let mut written_end = 0;
     for (index, (write, piece)) in writes.into_iter().zip(&request.pieces.0).enumerate() {
         // A transaction touches a chunk once. A request that names one twice is applied in several steps, the last of
-        // which has the outcome: cut off in between, the same bytes are written once more.
+        // which has the outcome: cut off in between, the same bytes are written once more. Each takes the size along,
+        // for no bytes lie beyond it.
         let earlier = &request.pieces.0[..index];
         if !distinct && earlier.iter().any(|other| other.chunk_index == piece.chunk_index) {
-            core.commit(std::mem::replace(&mut transaction, core.store.begin()), [])?;
+            let grown = inode.as_mut().map(|inode| {
+                grow(inode, written_end);
+                Record::InodePut(inode.clone())
+            });
+            core.commit(std::mem::replace(&mut transaction, core.store.begin()), Vec::from_iter(grown))?;
         }
         core.store.commit_write(write, &mut transaction, now)?;
+        written_end = written_end.max(piece_end(piece, request.layout.chunk_size).unwrap_or(0));
     }
     let reply;
     match inode {
         Some(mut inode) => {
-            let attributes = &mut inode.attributes;
-            drop_for_contents(attributes, caller.credentials());
-            attributes.size = attributes.size.max(written_end);
-            attributes.mtime = now;
-            attributes.ctime = now;
-            attributes.version += 1;
-            reply = reply_of(attributes.size);
+            grow(&mut inode, written_end);
+            reply = reply_of(inode.attributes.size);
             core.commit(transaction, [Record::InodePut(inode), caller.outcome(&reply)])?;
         }
         None => {
@@ -271,6 +277,12 @@ pub fn write_pieces(
         }
     }
     Ok(reply)
+}
+
+/// The file of an inode has bytes up to `end` now.
+fn grow(inode: &mut Inode, end: u64) {
+    inode.attributes.size = inode.attributes.size.max(end);
+    inode.attributes.version += 1;
 }
 
 fn known_end(core: &Core, file: FileId) -> u64 {
