@@ -505,8 +505,8 @@ int tabane_layout(int descriptor, struct tabane_layout *place);
 
 /*
  Tells the server of each chunk that a range of an open file touches, in order, whether or not anything is written
- there: of the first `count` of them in `servers`, which may be NULL where `count` is 0. Returns the number of chunks,
- which may be more than `count`. No server is asked.
+ there: of the first `count` of them in `servers`, which may be NULL where `count` is 0. Returns the number of
+ chunks, which may be more than `count`. No server is asked.
 
  `servers` points to room for `count` numbers.
  */

@@ -64,8 +64,8 @@ pub unsafe extern "C" fn tabane_layout(descriptor: c_int, place: *mut TabaneLayo
 }
 
 /// Tells the server of each chunk that a range of an open file touches, in order, whether or not anything is written
-/// there: of the first `count` of them in `servers`, which may be NULL where `count` is 0. Returns the number of chunks,
-/// which may be more than `count`. No server is asked.
+/// there: of the first `count` of them in `servers`, which may be NULL where `count` is 0. Returns the number of
+/// chunks, which may be more than `count`. No server is asked.
 ///
 /// # Safety
 /// `servers` points to room for `count` numbers.

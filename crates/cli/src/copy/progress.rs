@@ -31,7 +31,8 @@ pub fn add(counter: &Cell<u64>, count: u64) {
 }
 
 impl Progress {
-    /// Counts what was found among what is to be read, and tells when its turn is; nothing where there is nothing to read.
+    /// Counts what was found among what is to be read, and tells when its turn is; nothing where there is nothing to
+    /// read.
     pub fn note_found(&self, facts: &Facts) -> Option<Urgency> {
         match facts.kind {
             EntryKind::Directory => {

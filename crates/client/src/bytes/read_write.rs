@@ -8,8 +8,8 @@
 //!    others were complete: what another one does not hold may have been freed after the home answered, with the file.
 //! 3. Else the home is asked. What was read before is only valid up to a size that was known before the read and in the
 //!    same truncate generation, for within a generation sizes only grow, but for a power loss, with which the home
-//!    forgets our session; where the size turns out to be larger, the range is read again. So a byte that was written in
-//!    between is never returned as a zero.
+//!    forgets our session; where the size turns out to be larger, the range is read again. So a byte that was written
+//!    in between is never returned as a zero.
 
 use crate::bytes::stripe::{Destination, FileRange, Share, Source, deal, fill_zero, part_of_ranges};
 use crate::error::{Attempt, RequestError, Result};
@@ -176,7 +176,8 @@ impl FileSystem {
         Ok(written)
     }
 
-    /// Returns the end up to which the ranges were read: at least that of the last of them, unless the file ends before.
+    /// Returns the end up to which the ranges were read: at least that of the last of them, unless the file ends
+    /// before.
     async fn try_read(&self, file: &File, places: &mut [IoSliceMut<'_>], ranges: &[FileRange]) -> Attempt<u64> {
         check_handle(file, file.read)?;
         self.servers.adopt(file).await;

@@ -186,9 +186,9 @@ impl<'m> Memory for Destination<'m> {
     }
 }
 
-/// Cuts what of the ranges lies before `end` into pieces and deals them out to requests: one per server, more only where
-/// a request would pass the limits of a message. Ranges must end by `FILE_SIZE_MAX`. The memory of what is left out is
-/// left out as well.
+/// Cuts what of the ranges lies before `end` into pieces and deals them out to requests: one per server, more only
+/// where a request would pass the limits of a message. Ranges must end by `FILE_SIZE_MAX`. The memory of what is left
+/// out is left out as well.
 pub(crate) fn deal<M: Memory>(
     cluster: &Cluster,
     file: FileId,

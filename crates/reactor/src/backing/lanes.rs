@@ -1,5 +1,5 @@
-//! What calls on one thing leave of a tree's places for others. A file or directory that hangs keeps so many of them and
-//! no more, whoever asks for it.
+//! What calls on one thing leave of a tree's places for others. A file or directory that hangs keeps so many of them
+//! and no more, whoever asks for it.
 //!
 //! Invariants
 //! 1. Of the calls under way, at most `RESOLVE_CALLS_MAX` look at or open one path each, `PATH_CALLS_MAX` are about one

@@ -112,8 +112,8 @@ mod memory {
         script.end(2, Ok(BackingOutcome::Moved(1)));
         turn();
         assert_eq!((users(), script.begun.borrow().len()), (1, 3));
-        // More than there may be, of files in eight directories: those that were not begun give up theirs with the tree,
-        // the others never.
+        // More than there may be, of files in eight directories: those that were not begun give up theirs with the
+        // tree, the others never.
         let open = async |number| tree.root().await.unwrap().open_file(format!("{number}/file")).await.unwrap();
         let files: Vec<_> = (0..8).map(|number| reactor.block_on(open(number))).collect();
         let reads: Vec<_> = (0..CALLS_MAX + 5).map(|number| read(&files[number % files.len()])).collect();

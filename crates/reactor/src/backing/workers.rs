@@ -1,6 +1,6 @@
 //! A backing tree of this machine: its calls are made by threads, four at a time, so that one that hangs holds neither
-//! the loop nor the end of the process. A call that takes longer than `STUCK_NS` counts no more, and another thread takes
-//! its turn: there are as many as calls may be under way.
+//! the loop nor the end of the process. A call that takes longer than `STUCK_NS` counts no more, and another thread
+//! takes its turn: there are as many as calls may be under way.
 //!
 //! Invariants
 //! 1. The loop's thread makes no system call on the tree, not even a close.

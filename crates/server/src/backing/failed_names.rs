@@ -1,6 +1,6 @@
-//! Names that a listing has brought and that can't be looked at: a stale handle, a dead mount, a file that is too large.
-//! The rest of their directory is listed all the same. They are shown in listings, by a kind that the tree tells and an
-//! id that nobody has, and whoever wants to know more of one looks for it by name, and gets its error.
+//! Names that a listing has brought and that can't be looked at: a stale handle, a dead mount, a file that is too
+//! large. The rest of their directory is listed all the same. They are shown in listings, by a kind that the tree tells
+//! and an id that nobody has, and whoever wants to know more of one looks for it by name, and gets its error.
 //!
 //! Invariants
 //! 1. A directory that has such names is not listed: that they are absent is never concluded, and no client looks for

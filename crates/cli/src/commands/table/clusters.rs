@@ -191,9 +191,9 @@ pub static ROWS: &[Command] = &[
         operands: "[ADDRESS]",
         operand_count: (0, 1),
         details: &[
-            "With --web a page is served at 127.0.0.1, or at ADDRESS, as 127.0.0.1:8080: servers by time, jobs, a table, events \
-             and advice. Its URL, which has a token, is printed, with the line of ssh that brings it to your own machine. It \
-             goes on until Ctrl-C. The program is tabane-report, beside this one or on the PATH.",
+            "With --web a page is served at 127.0.0.1, or at ADDRESS, as 127.0.0.1:8080: servers by time, jobs, a \
+             table, events and advice. Its URL, which has a token, is printed, with the line of ssh that brings it to \
+             your own machine. It goes on until Ctrl-C. The program is tabane-report, beside this one or on the PATH.",
         ],
         example: "tabane watch --web\ntabane watch --web 127.0.0.1:8080\ntabane watch --web --from site.db",
         options: &["web", "from", "cluster"],
