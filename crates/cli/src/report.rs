@@ -29,10 +29,14 @@ fn failed(program: &Path, error: &std::io::Error) -> Failure {
     ))
 }
 
-/// The file of `--report`, if it was given. Errors: there is no program that could write it, so that nothing is begun
-/// in vain.
+/// The file of `--report`, if it was given. Errors: there is no program that could write it, or no directory for it, so
+/// that nothing is begun in vain.
 pub fn wanted(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
     let Some(file) = arguments.path("report") else { return Ok(None) };
+    let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
+    if directory.is_some_and(|directory| !directory.is_dir()) {
+        return Err(Failure::failed(format!("--report {}: its directory is not there; make it first", file.display())));
+    }
     let program = program();
     let probe = Command::new(&program).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status();
     match probe {
