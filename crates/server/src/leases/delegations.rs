@@ -1,8 +1,8 @@
 //! Delegations that this server has given of its names: which other servers answer opens of which files here.
 //!
-//! Only names whose inodes are here too are delegated, and only of plain files, so that delegations are kept by file:
-//! whatever takes a name from a file, or changes who may open it, first has all delegations of that file end. So nobody
-//! who begins to open a name after such a change was answered is told what was there before.
+//! Only names whose inodes are here too are delegated, and only of plain files with one name, so that delegations are
+//! kept by file: whatever takes a name from a file, or changes who may open it, first has all delegations of that file
+//! end. So nobody who begins to open a name after such a change was answered is told what was there before.
 //!
 //! Invariants
 //! 1. While a delegation of a file may stand, no record is journalled that takes a name from the file or changes its

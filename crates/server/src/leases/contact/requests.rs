@@ -17,7 +17,7 @@ use wire::messages::{
     RecallRequest, ReclaimHeldRequest, ReclaimReply, open_flags,
 };
 use wire::operation::LEVEL_COORDINATION;
-use wire::{Decode, Encode, Kind, Operation, Slot, Status};
+use wire::{Attributes, Decode, Encode, Kind, Operation, Slot, Status};
 
 pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = OpenRequest::from_bytes(params)?;
@@ -63,7 +63,9 @@ pub fn delegation(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut V
         let is_locked = check_lock(&tables, &entry).is_some();
         let found = tables.names.get(entry.parent, entry.name.as_bytes(), place.cursor).filter(|_| !is_locked);
         let inode = found.and_then(|(id, _)| tables.inodes.get(id));
-        inode.filter(|inode| inode.attributes.kind == Kind::File).map(|inode| inode.attributes.clone())
+        // One with several names may be about to lose another of them, whose lock is not looked at here.
+        let may_be = |attributes: &Attributes| attributes.kind == Kind::File && attributes.link_count == 1;
+        inode.map(|inode| inode.attributes.clone()).filter(may_be)
     };
     let granted = attributes.filter(|attributes| core.leases.delegations.has_room(attributes.id, core.reactor.now()));
     let delegated = match granted {
