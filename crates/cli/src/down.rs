@@ -1,6 +1,7 @@
 //! `tabane down`: the end of a cluster.
 
 use crate::arguments::Arguments;
+use crate::commands::flush::{SOME_FAILED, flush_all};
 use crate::failure::{Failure, Outcome};
 use crate::hosts::HostsRecord;
 use crate::launch::stop_servers;
@@ -8,14 +9,17 @@ use crate::run_directory::{RunDirectory, of_cluster_path, remove_stores};
 use crate::session::{default_run_directory, open_reactor};
 use crate::settings::Settings;
 use crate::text::plural;
-use crate::together::join_all;
+use crate::together::{Either, join_all, race};
 use client::{Cluster, Credentials, FileSystem, Options};
+use reactor::process::{SIGCHLD, Signals};
 use reactor::{Nanos, Reactor};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 const NANOS_PER_MS: Nanos = 1_000_000;
+const WAYS_OUT: &str = "mend that and say 'tabane down' again, 'tabane down --discard' to lose what is here alone, or \
+                        'tabane down --keep' to stop the servers and keep all of it";
 
 /// `tabane down`.
 pub fn run(arguments: &Arguments) -> Outcome {
@@ -24,6 +28,18 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Err(Failure::usage("--keep and --discard exclude each other".to_owned()));
     }
     if !arguments.flag("keep") && !arguments.flag("discard") {
+        let reactor = open_reactor()?;
+        let carried = carry_back(&reactor, &directory, directory.cluster()?, std::future::pending());
+        let failed = carried.map_err(|failure| match failure {
+            Failure::Failed(words) => Failure::Failed(format!("nothing was stopped: {words}\n{WAYS_OUT}")),
+            other => other,
+        })?;
+        if failed > 0 {
+            let failed = plural(failed, "change");
+            eprintln!("tabane: down: {failed} could not be carried back, and nothing was stopped\n{WAYS_OUT}");
+            return Err(Failure::Said(SOME_FAILED));
+        }
+        drop(reactor);
         check_changes(&directory)?;
     }
     let reported = match crate::report::wanted(arguments)? {
@@ -47,6 +63,52 @@ fn take_all_down(arguments: &Arguments, directory: RunDirectory) -> Outcome {
     let reactor = open_reactor()?;
     let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
     take_down(&reactor, directory, &cluster, &settings, stop_timeout, arguments.flag("keep"))
+}
+
+/// Has everything that was changed over a backing directory carried back to it, also through mounts, which are taken
+/// out of the tree first. Returns how many changes could not be, which are told. What is not done when `end` comes
+/// stays.
+fn carry_back(
+    reactor: &Reactor,
+    directory: &RunDirectory,
+    known: Option<(Cluster, Settings)>,
+    end: impl Future<Output = ()>,
+) -> Outcome<u64> {
+    let Some((cluster, settings)) = known else { return Ok(0) };
+    if settings.backing.is_none() {
+        return Ok(0);
+    }
+    crate::mount::take_all_out(reactor, &directory.path)?;
+    let options = Options { user: Credentials::new(reactor::process::user(), 0), ..Options::default() };
+    let files = FileSystem::new(reactor, Rc::new(cluster), options);
+    let report = reactor.block_on(race(flush_all(reactor, &files, &[], false), end));
+    let Either::First(report) = report else {
+        return Err(Failure::failed("not all changes were carried back, for a signal came".to_owned()));
+    };
+    let report = report.map_err(|failure| match failure {
+        Failure::Failed(words) => Failure::Failed(format!("changes could not be carried back: {words}")),
+        other => other,
+    })?;
+    Ok(report.failed)
+}
+
+/// The same for a cluster that ends in any case. Whether all was carried back; if not, it is told what stays, and how
+/// to go on with it.
+pub fn carry_back_or_keep(reactor: &Reactor, signals: &Signals, directory: &RunDirectory, name: &str) -> bool {
+    let end = async { while signals.next().await.number == SIGCHLD {} };
+    let carried = directory.cluster().and_then(|known| carry_back(reactor, directory, known, end));
+    let words = match carried {
+        Ok(0) => return true,
+        Ok(failed) => format!("{} could not be carried back", plural(failed, "change")),
+        Err(Failure::Failed(words)) => words,
+        Err(_) => "changes could not be carried back".to_owned(),
+    };
+    eprintln!(
+        "tabane: {name}: {words}\nthe servers are stopped, and what they store stays: 'tabane up --run-directory {path}' \
+         starts them again, then 'tabane down --run-directory {path}' tries again, and with --discard loses it",
+        path = directory.path.display()
+    );
+    false
 }
 
 /// Refuses to end a cluster over whose backing directory something was changed, which would be lost.
@@ -85,8 +147,7 @@ fn check_changes(directory: &RunDirectory) -> Outcome {
     words.extend(silent);
     let [changed, differing, made] = counts;
     Err(Failure::failed(format!(
-        "what was changed over {} is here alone, and nothing was stopped ({}, {} and {}):\n  {}\ncopy out what is wanted, then \
-         say 'tabane down --discard' to lose it, or 'tabane down --keep' to stop the servers and keep all of it",
+        "what was changed over {} is here alone, and nothing was stopped ({}, {} and {}):\n  {}\n{WAYS_OUT}",
         backing.display(),
         plural(changed, "file") + " and directories of it changed",
         plural(differing, "name") + " removed or moved",

@@ -175,7 +175,8 @@ pub static TABLE: &[OptionRow] = &[
         "PATH",
         "read orders here instead of from standard input",
     ),
-    flag("discard", "", "lose what was changed over a backing directory, where nothing carries it back"),
+    flag("discard", "", "lose what was changed over a backing directory, instead of carrying it back"),
+    flag("wait", "", "end when it is done, and tell what came of it"),
     choice_of_command(
         "report",
         "report",
@@ -217,7 +218,7 @@ pub static TABLE: &[OptionRow] = &[
         Value::Path,
         "",
         "DIR",
-        "directory of the site's file system that the cluster shows and caches; the same on all hosts, and nothing in it is changed",
+        "directory of the site's file system that the cluster shows and caches; the same on all hosts, and changed by 'flush' and 'down' alone",
     ),
     setting(
         "chunk-size",

@@ -1,7 +1,8 @@
 //! `tabane run`: a program with a cluster of its own.
 
 use crate::arguments::Arguments;
-use crate::down::take_down;
+use crate::commands::flush::SOME_FAILED;
+use crate::down::{carry_back_or_keep, take_down};
 use crate::failure::{Failure, Outcome, io_words};
 use crate::hosts;
 use crate::report::Recorder;
@@ -40,8 +41,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         whole.and_then(|()| mount.map_or(Ok(()), |mount| crate::mount::start(&mount, run_directory).map(drop)));
     let ended = mounted.and_then(|()| run_recorded(&reactor, &signals, arguments, run_directory, report.as_deref()));
     let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
-    let down = take_down(&reactor, raised.directory, &raised.cluster, &raised.settings, stop_timeout, false);
-    exit_with(ended, down)
+    let is_whole = carry_back_or_keep(&reactor, &signals, &raised.directory, "run");
+    let down = take_down(&reactor, raised.directory, &raised.cluster, &raised.settings, stop_timeout, !is_whole);
+    exit_with(ended, whole_or_said(is_whole, down))
 }
 
 /// The same with the servers on other hosts, and the mount on all of them.
@@ -51,12 +53,20 @@ fn on_hosts(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outc
     let path = hosts::up_for_a_while(arguments, reactor, signals, &path)?;
     let warmed = crate::warm::warm(arguments, reactor, signals, &path, true);
     let ended = warmed.and_then(|()| run_recorded(reactor, signals, arguments, &path, report.as_deref()));
-    let down = RunDirectory::open(&path).and_then(|directory| {
+    let directory = RunDirectory::open(&path)?;
+    let is_whole = carry_back_or_keep(reactor, signals, &directory, "run");
+    let ending = hosts::Ending { keep: !is_whole, ..hosts::Ending::at_once(arguments) };
+    let down = || {
         let record = hosts::HostsRecord::of(&path).ok_or_else(|| Failure::failed("its list of hosts can't be read"))?;
         let known = directory.cluster()?;
-        hosts::take_down(hosts::Ending::at_once(arguments), reactor, directory, &record, known)
-    });
-    exit_with(ended, down)
+        hosts::take_down(ending, reactor, directory, &record, known)
+    };
+    exit_with(ended, whole_or_said(is_whole, down()))
+}
+
+/// What the end of a cluster came to of which not all may have been carried back.
+fn whole_or_said(is_whole: bool, down: Outcome) -> Outcome {
+    if is_whole { down } else { down.and(Err(Failure::Said(SOME_FAILED))) }
 }
 
 /// What the command came to, and then the end of its cluster.

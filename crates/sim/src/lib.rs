@@ -9,6 +9,7 @@
 pub mod actor;
 mod actor_at;
 pub mod behind;
+pub mod carried;
 pub mod check;
 pub mod harness;
 pub mod history;

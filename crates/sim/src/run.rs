@@ -2,7 +2,6 @@
 //! leaks.
 
 use crate::actor::Client;
-use crate::behind;
 use crate::check::directories::GLIMPSE_TIME_MAX;
 use crate::check::{self, failures};
 use crate::harness::{Harness, SimClient};
@@ -14,6 +13,7 @@ use crate::profile::{MILLISECOND, Overrides, Profile, SECOND, Sabotage};
 use crate::random::Random;
 use crate::workload::{self, Plan, Worker};
 use crate::workload_extended::NAMES;
+use crate::{behind, carried};
 use client::Contact;
 use client::check::CheckOptions;
 use reactor::sim::{CrashKind, NodeId};
@@ -58,8 +58,9 @@ struct Run {
     /// Workers that have not ended.
     working: Rc<Cell<u32>>,
     problems: Vec<String>,
-    /// The client that checks while others work, and what it finds.
+    /// The client that checks while others work, and what it finds; and the one that flushes.
     checking: Option<SimClient>,
+    flushing: Option<SimClient>,
     problems_under_load: Rc<RefCell<Vec<String>>>,
 }
 
@@ -97,6 +98,7 @@ pub fn run_profile(profile: &Profile, trace: bool) -> Report {
         working: Rc::new(Cell::new(0)),
         problems: Vec::new(),
         checking: None,
+        flushing: None,
         problems_under_load: Rc::default(),
     };
     let healed = run.all_phases().unwrap_or_else(|problem| {
@@ -114,11 +116,13 @@ impl Run {
         self.set_up()?;
         self.work()?;
         let healed = self.settle()?;
+        self.flush("after work")?;
         self.check_servers("after work")?;
         self.inspect()?;
         self.clean_up()?;
         self.check_servers("after everything was deleted")?;
         self.look_for_leaks()?;
+        self.flush("with nothing left")?;
         Ok(healed)
     }
 
@@ -162,6 +166,29 @@ impl Run {
             self.put_to_work(position);
         }
         self.check_under_load();
+        if carried::is_wanted(&self.harness.profile) {
+            let client = self.harness.add_client();
+            let (files, pause) = (client.client.file_system.clone(), *self.random.choose(&[10, 50, 300]) * MILLISECOND);
+            self.harness.world.reactor(client.node).spawn(Class::Data, carried::flush_on(files, pause));
+            self.flushing = Some(client);
+        }
+        Ok(())
+    }
+
+    /// Carries everything behind, and compares that with what clients see.
+    fn flush(&mut self, when: &str) -> Result<(), String> {
+        if !carried::is_wanted(&self.harness.profile) {
+            return Ok(());
+        }
+        let world = &self.harness.world;
+        let client = self.harness.add_client();
+        let (report, view) = carried::flush_and_look(world, &client, PHASE_LIMIT)?;
+        world.crash(client.node, CrashKind::Kill);
+        if carried::loses_power(&self.harness.profile) {
+            world.lose_backing_power();
+        }
+        let found = carried::problems(world, &view, &report, &self.harness.profile.faults);
+        self.problems.extend(found.into_iter().map(|words| format!("{when}: {words}")));
         Ok(())
     }
 
@@ -212,7 +239,7 @@ impl Run {
             self.harness.world.release_backing();
             self.harness.world.set_backing_faults(behind::no_faults());
         }
-        if let Some(client) = self.checking.take() {
+        for client in self.checking.take().into_iter().chain(self.flushing.take()) {
             self.harness.world.crash(client.node, CrashKind::Kill);
         }
         self.problems.append(&mut self.problems_under_load.borrow_mut());
@@ -424,7 +451,9 @@ impl Run {
             let taken_up = self.harness.taken_up();
             let named = self.harness.recorder.clone().with_mut(|history| behind.name(history, &taken_up));
             self.problems.extend(named);
-            self.problems.extend(behind.changed(&self.harness.world));
+            if !carried::is_wanted(&self.harness.profile) {
+                self.problems.extend(behind.changed(&self.harness.world));
+            }
         }
         let profile = &self.harness.profile;
         let expected = failures::Expected {

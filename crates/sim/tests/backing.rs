@@ -52,3 +52,19 @@ fn forgotten_whiteouts() {
     let count = noticed(BackingFault::ForgetsDifferences, Flavour::Names, &words);
     assert!(count >= 4, "noticed in {count} of 8 runs");
 }
+
+/// Goal: what is written while a flush is under way, and counts as carried, is noticed.
+#[test]
+fn writes_lost_in_a_flush() {
+    let words = ["has other bytes there", "has another size there"];
+    let count = noticed(BackingFault::LosesWritesInFlush, Flavour::Contents, &words);
+    assert!(count >= 2, "noticed in {count} of 8 runs");
+}
+
+/// Goal: what counts as carried before it is synced is noticed, when the site loses its power.
+#[test]
+fn carried_before_it_is_synced() {
+    let words = ["has other bytes there", "has another size there", "is not there", "is still there"];
+    let count = noticed(BackingFault::SyncsNothing, Flavour::Contents, &words);
+    assert!(count >= 2, "noticed in {count} of 8 runs");
+}

@@ -1,6 +1,8 @@
 //! What servers ask each other about the backing tree (docs/cache.md).
 
+use crate::attributes::Kind;
 use crate::identity::FileId;
+use crate::layout::Layout;
 use crate::message;
 
 message! {
@@ -35,5 +37,217 @@ impl BackingPlace {
     /// The name that it has behind.
     pub fn name(&self) -> &[u8] {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+}
+
+message! {
+    /// By what something behind is known: number of its inode, size in bytes, times in nanoseconds since the epoch. Of
+    /// a directory the inode counts alone; 0 is any directory.
+    pub struct KnownBehind {
+        pub inode: u64,
+        pub size: u64,
+        pub mtime: i64,
+        pub ctime: i64,
+    }
+}
+
+message! {
+    /// What is about to be put behind at a name: by what it will be known, but for its ctime, and the inode here.
+    pub struct NextBehind {
+        pub known: KnownBehind,
+        pub id: FileId,
+    }
+}
+
+message! {
+    /// What is behind at a name.
+    pub struct NameBehind {
+        /// What was there when somebody of this cluster last knew; nothing where nothing was.
+        pub known: Option<KnownBehind>,
+        /// What is about to be put there by this cluster: whoever finds it there has found its own work.
+        pub next: Option<NextBehind>,
+        /// The inode here that is the same as what is known; 0 if there is none.
+        pub same_as: FileId,
+    }
+}
+
+impl NameBehind {
+    /// Whether both sides agree, if this is here at the name.
+    pub fn agrees(&self, here: Option<FileId>) -> bool {
+        let is_settled = self.next.is_none();
+        is_settled
+            && match here {
+                Some(id) => self.known.is_some() && self.same_as == id,
+                None => self.known.is_none(),
+            }
+    }
+}
+
+message! {
+    /// `Flush`, to the home of the root: changes are carried back to the backing tree. `ticket` 0 asks for all that
+    /// there are by now, later ones for how far that has come. Only what is below one of the paths, if any are named.
+    /// Reply: `FlushReply`.
+    pub struct FlushRequest {
+        pub ticket: u64,
+        pub paths: Vec<Vec<u8>>,
+    }
+}
+
+message! {
+    /// How far a flush has come.
+    pub struct FlushReply {
+        pub ticket: u64,
+        /// 0: it has ended; 1: it goes on; 2: nobody knows of it, for the server was started again.
+        pub state: u8,
+        /// Files, directories and names that were brought into line, and bytes of files.
+        pub done: u64,
+        pub bytes: u64,
+        /// What is still to be done, as far as it is known.
+        pub left: u64,
+        /// Of one that has ended, how many could not be brought into line.
+        pub failed: u64,
+        /// Some of them: paths.
+        pub paths: Vec<Vec<u8>>,
+        /// Reasons, as many.
+        pub reasons: Vec<Vec<u8>>,
+    }
+}
+
+pub mod flush_states {
+    pub const ENDED: u8 = 0;
+    pub const RUNNING: u8 = 1;
+    pub const UNKNOWN: u8 = 2;
+}
+
+message! {
+    /// `ListChanges`: what is not behind as it is here, from a position on. Names of a directory first, then records of
+    /// names, then inodes. Reply: `ListChangesReply`.
+    pub struct ListChangesRequest {
+        pub stage: u8,
+        pub directory: u64,
+        pub cursor: u64,
+        /// Among records of names the one that is next in the directory.
+        pub name: Vec<u8>,
+    }
+}
+
+message! {
+    /// A name, or an inode alone, that is not behind as it is here.
+    pub struct ChangedEntry {
+        /// The directory of the name; an inode alone has none (0), nor a name.
+        pub directory: FileId,
+        pub name: Vec<u8>,
+        /// What is here; nothing of a name that is only behind.
+        pub id: Option<FileId>,
+        pub kind: Kind,
+        pub behind: NameBehind,
+    }
+}
+
+message! {
+    /// Some changes, and where to go on; at the end `stage` is 0.
+    pub struct ListChangesReply {
+        pub entries: Vec<ChangedEntry>,
+        pub next: ListChangesRequest,
+    }
+}
+
+message! {
+    /// `AskCarried`, to the home of an inode. Reply: `AskCarriedReply`.
+    pub struct AskCarriedRequest {
+        pub id: FileId,
+    }
+}
+
+message! {
+    /// What its home knows of an inode.
+    pub struct AskCarriedReply {
+        /// Names that it has here; nothing if it is gone.
+        pub names: Option<u32>,
+        pub is_directory: bool,
+        /// Where it is behind. Of a directory that is gone too.
+        pub place: Option<BackingPlace>,
+        /// Whether its home knows that it was changed since.
+        pub is_written: bool,
+        /// Whether something of it may be behind alone.
+        pub is_needed: bool,
+    }
+}
+
+message! {
+    /// `CarryInode`, to the home of an inode: it is to be behind at a name of a directory whose path there is given.
+    /// Begins that, and tells how far it has come. Reply: `CarryInodeReply`.
+    pub struct CarryInodeRequest {
+        pub id: FileId,
+        /// Of this wish: the same one again asks how far it has come.
+        pub wish: u64,
+        pub parent: FileId,
+        pub path: Vec<u8>,
+        /// What may be replaced, and the inode here that is the same; 0 if there is none.
+        pub known: Option<KnownBehind>,
+        pub same_as: FileId,
+        /// The name is one to keep it at for the time being.
+        pub is_parked: bool,
+    }
+}
+
+message! {
+    /// How far something has come: `state` is that of a flush.
+    pub struct CarryInodeReply {
+        pub state: u8,
+        /// What it has come to.
+        pub behind: Option<KnownBehind>,
+        /// Bytes that were written.
+        pub bytes: u64,
+        /// Why not, in words; empty if it was done.
+        pub reason: Vec<u8>,
+    }
+}
+
+message! {
+    /// `WriteShare`, to a holder of chunks of a file: they are to be written to a file behind, which is there, and
+    /// synced. Begins that, and tells how far it has come. Reply: `WriteShareReply`.
+    pub struct WriteShareRequest {
+        pub file: FileId,
+        /// Of this wish: the same one again asks how far it has come.
+        pub wish: u64,
+        pub layout: Layout,
+        /// Bytes of the whole file.
+        pub size: u64,
+        pub path: Vec<u8>,
+    }
+}
+
+message! {
+    pub struct WriteShareReply {
+        /// That of a flush.
+        pub state: u8,
+        /// Whether something of the file was changed here since it was begun.
+        pub is_changed: bool,
+        pub bytes: u64,
+        /// Why not, in words; empty if it was done.
+        pub reason: Vec<u8>,
+    }
+}
+
+message! {
+    /// `NoteCarried`, to a holder of chunks of a file: what it wrote at this wish is behind now, at a place.
+    pub struct NoteCarriedRequest {
+        pub file: FileId,
+        pub wish: u64,
+        pub place: BackingPlace,
+    }
+}
+
+message! {
+    /// `NoteBehind`, to the server of a name: what is behind there. Without a name the directory is gone behind, and
+    /// nothing is to be remembered of it.
+    pub struct NoteBehindRequest {
+        pub directory: FileId,
+        pub name: Vec<u8>,
+        pub behind: NameBehind,
+        /// The inode that is the same is behind elsewhere from now on: what is known there is nothing's, if it was
+        /// that's.
+        pub is_left: bool,
     }
 }

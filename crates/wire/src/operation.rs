@@ -138,4 +138,11 @@ operations! {
     CloseHeld = 101, LEVEL_COORDINATION, Metadata, false;
     ReclaimHeld = 102, LEVEL_COORDINATION, Metadata, false;
     AskPlace = 112, LEVEL_GLIMPSE, Metadata, false;
+    Flush = 56, LEVEL_CLIENT, Metadata, false;
+    ListChanges = 113, LEVEL_GLIMPSE, Metadata, false;
+    AskCarried = 114, LEVEL_GLIMPSE, Metadata, false;
+    CarryInode = 115, LEVEL_PARTICIPANT, Metadata, false;
+    WriteShare = 116, LEVEL_GLIMPSE, Data, false;
+    NoteCarried = 117, LEVEL_GLIMPSE, Metadata, false;
+    NoteBehind = 118, LEVEL_GLIMPSE, Metadata, false;
 }

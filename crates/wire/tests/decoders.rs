@@ -122,6 +122,18 @@ fn seeds() -> Vec<Vec<u8>> {
             chunk_size: 4096,
         }
         .to_bytes(),
+        FlushRequest { ticket: 3, paths: vec![b"a/b".to_vec()] }.to_bytes(),
+        NoteBehindRequest {
+            directory: FileId::ROOT,
+            name: b"name".to_vec(),
+            behind: NameBehind {
+                known: Some(KnownBehind { inode: 1, size: 2, mtime: -3, ctime: 4 }),
+                next: None,
+                same_as: FileId(7),
+            },
+            is_left: false,
+        }
+        .to_bytes(),
         CloseHeldRequest { closed: Batch(vec![Closed { file: FileId(7), number: 3 }]) }.to_bytes(),
         RecallRequest { file: FileId(7), number: 9 }.to_bytes(),
         KeepEntriesRequest { session: 3, held: 1, ended: 2, wanted: true }.to_bytes(),

@@ -7,6 +7,7 @@ mod directories;
 mod extended;
 mod find;
 mod flock;
+pub mod flush;
 mod list;
 mod logs;
 mod ranges;

@@ -344,6 +344,11 @@ impl CallCore {
         }
     }
 
+    /// Nobody gets a handle any more who opens its path.
+    pub fn set_stale(&self, guard: &HandleGuard) {
+        self.state.borrow_mut().handles.note_stale(guard.id);
+    }
+
     /// A handle of that path which is open already.
     fn reuse(self: &Rc<Self>, path: &[u8], open_as: OpenAs) -> Option<Rc<HandleGuard>> {
         let revive = |id, path, inode| Rc::new(HandleGuard { core: Rc::downgrade(self), id, path, inode });

@@ -97,11 +97,15 @@ impl BackingDirectory {
     /// `ESTALE` if another one is there now.
     pub async fn open_known(&self, path: impl AsRef<[u8]>, inode: u64) -> Result<BackingDirectory, BackingError> {
         let path = path.as_ref();
-        let directory = if path.is_empty() { self.clone() } else { self.open_directory(path).await? };
-        match directory.inode() == inode {
-            true => Ok(directory),
-            false => Err(refusal(OPEN_KNOWN, &self.handle.path, path)(libc::ESTALE)),
+        // One that is open still may be that of before.
+        for _ in 0..2 {
+            let directory = if path.is_empty() { self.clone() } else { self.open_directory(path).await? };
+            if directory.inode() == inode {
+                return Ok(directory);
+            }
+            self.tree.core().set_stale(&directory.handle);
         }
+        Err(refusal(OPEN_KNOWN, &self.handle.path, path)(libc::ESTALE))
     }
 
     /// Opens a regular file below, to read. Errors: as of a directory, and `EISDIR`; `EINVAL` for what is neither.

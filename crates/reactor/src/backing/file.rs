@@ -24,6 +24,11 @@ impl BackingFile {
         &self.handle.path
     }
 
+    /// Its path leads to another file by now: whoever opens that does not get this one.
+    pub fn set_stale(&self) {
+        self.tree.core().set_stale(&self.handle);
+    }
+
     async fn ask(&self, operation: BackingOperation) -> Result<BackingOutcome, BackingError> {
         self.tree.ask(&self.handle, self.handle.path.clone(), operation).await
     }

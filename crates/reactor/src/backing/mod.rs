@@ -86,6 +86,26 @@ impl BackingError {
         matches!(self.errno, libc::EACCES | libc::EPERM)
     }
 
+    /// Whether something is there that may not be.
+    pub fn is_taken(&self) -> bool {
+        self.errno == libc::EEXIST
+    }
+
+    /// Whether a directory is not empty that has to be.
+    pub fn is_not_empty(&self) -> bool {
+        matches!(self.errno, libc::ENOTEMPTY | libc::EEXIST)
+    }
+
+    /// Whether the file system has no such call, or not of this kind.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self.errno, libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS)
+    }
+
+    /// Whether there is no extended attribute of that key.
+    pub fn is_no_xattr(&self) -> bool {
+        self.errno == libc::ENODATA
+    }
+
     /// What the call was about, from the root; empty for the root itself.
     pub fn path(&self) -> &[u8] {
         &self.path

@@ -600,15 +600,31 @@ impl SiteTree {
         Ok(())
     }
 
+    /// Size of a file and its pages that have anything but zeros.
+    pub fn pages(&self, inode: u64) -> Option<(u64, BTreeMap<u64, Vec<u8>>)> {
+        let bytes = self.bytes(inode).ok()?;
+        let pages = bytes.pages.iter().filter(|(_, page)| page.iter().any(|byte| *byte != 0));
+        Some((bytes.size, pages.map(|(number, page)| (*number, page.to_vec())).collect()))
+    }
+
     pub fn seek(&self, inode: u64, offset: u64, kind: SeekKind) -> SiteResult<Option<u64>> {
         let bytes = self.bytes(inode)?;
         if offset >= bytes.size {
             return Ok(None);
         }
-        let is_data = |page: u64| bytes.pages.contains_key(&page);
+        let first = offset / PAGE;
+        let data = bytes.pages.range(first..).map(|(page, _)| *page);
+        let page = match kind {
+            SeekKind::Data => data.take(1).next(),
+            // The first number that is not that of the page in its turn.
+            _ => Some(
+                data.zip(first..)
+                    .find(|(page, turn)| page != turn)
+                    .map_or_else(|| first + bytes.pages.range(first..).count() as u64, |(_, turn)| turn),
+            ),
+        };
         let wanted = kind == SeekKind::Data;
-        let mut pages = offset / PAGE..bytes.size.div_ceil(PAGE);
-        let found = pages.find(|page| is_data(*page) == wanted).map(|page| (page * PAGE).max(offset));
+        let found = page.map(|page| (page * PAGE).max(offset)).filter(|found| *found < bytes.size);
         // There is a hole at the end of every file.
         Ok(if wanted { found } else { Some(found.unwrap_or(bytes.size).min(bytes.size)) })
     }

@@ -4,6 +4,7 @@ use super::backing::{BackingFaults, PathRule, Site};
 use super::backing_tree::{SiteNew, SiteResult};
 use super::world::{Universe, World};
 use crate::backing::{FileKind, ListPosition, RenameMode};
+use std::collections::BTreeMap;
 
 /// Somebody who is no node of the world and changes the site's files, at once and durably. Paths are from the root, and
 /// what they lead to is to be there; methods panic else.
@@ -68,6 +69,13 @@ impl Outsider<'_> {
         Some(bytes)
     }
 
+    /// Size of a file and its pages that have anything but zeros, by number: what a file with large holes can be read
+    /// by. Nothing where there is none.
+    pub fn read_pages(&self, path: &str) -> Option<(u64, BTreeMap<u64, Vec<u8>>)> {
+        let site = self.0.site.borrow();
+        site.tree.pages(site.walk(path).ok()?)
+    }
+
     /// Names of a directory, sorted.
     pub fn list(&self, path: &str) -> Vec<Vec<u8>> {
         let site = self.0.site.borrow();
@@ -76,6 +84,13 @@ impl Outsider<'_> {
             piece.into_iter().flat_map(|piece| piece.entries).map(|entry| entry.name.into_vec()).collect();
         names.sort_unstable();
         names
+    }
+
+    /// Whether a path leads to a directory.
+    pub fn is_directory(&self, path: &str) -> bool {
+        let site = self.0.site.borrow();
+        let found = site.walk(path).and_then(|inode| site.tree.look(inode));
+        found.is_ok_and(|found| found.kind == FileKind::Directory)
     }
 
     /// Whether a path leads to anything.

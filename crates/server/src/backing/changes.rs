@@ -1,69 +1,163 @@
-//! What was changed over the backing tree, for whoever is about to end the cluster: nothing carries it back yet.
+//! What was changed over the backing tree and is not behind: for whoever is about to end the cluster, and for people.
+//! It is counted as records are applied, so that nobody who asks waits for a walk of all tables.
 
-use super::table::TakenUp;
+use super::table::RootIdentity;
 use crate::core::Core;
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
-use crate::names::WalkPosition;
-use wire::{FileId, Kind};
+use crate::names::{Dentry, WalkPosition, cursor_of};
+use std::borrow::Cow;
+use wire::FileId;
+use wire::messages::BackingPlace;
 
 /// Changes that are told one by one.
 const TOLD_MAX: usize = 20;
-/// Names among which those are looked for that were made here.
+/// Names among which examples are looked for.
 const EXAMINED_MAX: usize = 1 << 16;
 
-/// Whether something that was taken up is not any more what it was. Its home knows by its ctime, which every change
-/// moves, and by who else may have written to it; another server knows of its own bytes alone.
-fn is_changed(tables: &Tables, id: FileId, taken_up: &TakenUp) -> bool {
-    let place = &taken_up.place;
-    let is_cut = place.base < place.size && place.chunk_size > 0;
-    let inode = tables.inodes.get(id);
-    taken_up.is_dirty()
-        || is_cut && inode.as_ref().is_none_or(|inode| inode.attributes.kind == Kind::File)
-        || inode.is_some_and(|inode| inode.attributes.ctime != place.ctime || inode.is_announced())
+/// A name in a directory.
+type NameIn<'a> = (FileId, Cow<'a, [u8]>);
+
+/// What a record may change of what is counted here.
+pub struct Counted<'a> {
+    /// Names that may stand for something else then, and how many of them differ now.
+    names: Vec<NameIn<'a>>,
+    differing: u64,
+    /// Something that was taken up, or carried, which may get a name or lose it.
+    id: Option<FileId>,
+}
+
+fn name_of(place: &BackingPlace) -> NameIn<'static> {
+    (place.parent, Cow::Owned(place.name().to_vec()))
 }
 
 impl Tables {
-    /// What a record is about, if that was taken up.
-    pub fn of_backing(&self, record: &Record<'_>) -> Option<FileId> {
-        self.backing.root?;
-        let id = match record {
-            Record::InodePut(inode) => inode.attributes.id,
-            Record::FileAnnounced { file, .. } | Record::StandingPut { file, .. } => *file,
-            Record::PlacePut { id, .. } => *id,
-            _ => return None,
+    /// Whether an inode of this server has that name behind.
+    fn is_at(&self, id: FileId, directory: FileId, name: &[u8]) -> bool {
+        let is_there = |place: &BackingPlace| place.parent == directory && place.name() == name;
+        self.backing.place(id).is_some_and(is_there) && self.inodes.contains(id)
+    }
+
+    /// Whether a name stands for something else here than behind, as far as anything was there.
+    fn differs(&self, directory: FileId, name: &[u8]) -> bool {
+        let here = self.names.get(directory, name, cursor_of(directory, name)).map(|(id, _)| id);
+        match self.backing.difference(directory, name) {
+            Some(behind) => !behind.agrees(here),
+            None => here.is_some_and(|id| id.is_from_behind() && !self.is_at(id, directory, name)),
+        }
+    }
+
+    fn count_differing(&self, names: &[NameIn<'_>]) -> u64 {
+        names.iter().filter(|(directory, name)| self.differs(*directory, name)).count() as u64
+    }
+
+    /// What is counted is taken away, before a record is applied.
+    pub fn before_backing_change<'a>(&self, record: &Record<'a>) -> Counted<'a> {
+        let place = |id: FileId| self.backing.place(id).map(name_of);
+        let (names, id) = match record {
+            Record::DentryPut { parent: directory, name, .. }
+            | Record::DentryDelete { parent: directory, name }
+            | Record::DifferencePut { directory, name, .. }
+            | Record::DifferenceDelete { directory, name } => (vec![(*directory, Cow::Borrowed(*name))], None),
+            Record::InodePut(inode) => {
+                let id = inode.attributes.id;
+                let is_new = self.backing.get(id).is_some() && !self.inodes.contains(id);
+                (is_new.then(|| place(id)).flatten().into_iter().collect(), Some(id))
+            }
+            Record::InodeDelete(id) | Record::PlaceDelete(id) => (place(*id).into_iter().collect(), Some(*id)),
+            Record::PlacePut { id, place: new } | Record::Carried { id, place: new, .. } => {
+                let old = self.backing.place(*id);
+                let is_same = old.is_some_and(|old| old.parent == new.parent && old.path == new.path);
+                let names = if is_same { None } else { Some(old.map(name_of).into_iter().chain([name_of(new)])) };
+                let mut names: Vec<NameIn<'_>> = names.into_iter().flatten().collect();
+                names.dedup();
+                (names, Some(*id))
+            }
+            // It is empty, unless something comes late from a checkpoint.
+            Record::Tombstone(directory) => {
+                let mut names = Vec::new();
+                self.names.walk(*directory, 0, &mut |entry: &Dentry<'_>| {
+                    names.push((*directory, Cow::Owned(entry.name.to_vec())));
+                    true
+                });
+                (names, None)
+            }
+            Record::DirectoryForgotten(id) => {
+                let recorded = self.backing.recorded_names(*id).map(|name| (*id, Cow::Owned(name.to_vec())));
+                (recorded.chain(place(*id)).collect(), None)
+            }
+            _ => (Vec::new(), None),
         };
-        id.is_from_behind().then_some(id)
+        Counted { differing: self.count_differing(&names), names, id }
+    }
+
+    /// And counted again, when it was applied.
+    pub fn after_backing_change(&mut self, counted: Counted<'_>) {
+        let Counted { names, differing, id } = counted;
+        if !names.is_empty() {
+            self.backing.replace_differing(differing, self.count_differing(&names));
+        }
+        if let Some(id) = id.filter(|id| self.backing.get(*id).is_some()) {
+            self.backing.note_named(id, self.is_named(id));
+        }
+    }
+
+    fn is_named(&self, id: FileId) -> bool {
+        self.inodes.contains(id) && !self.open.is_orphan(id)
+    }
+
+    /// Inodes here that have a name, and are behind by none.
+    fn made_here(&self) -> u64 {
+        let (_, orphans, _) = self.open.counts();
+        let root = u64::from(self.inodes.contains(FileId::ROOT));
+        self.inodes.count().saturating_sub(orphans + root + self.backing.named_count())
+    }
+
+    /// From here on names are counted. Those that a checkpoint has told of before are counted now.
+    pub fn set_backing_root(&mut self, root: RootIdentity) {
+        self.backing.root = Some(root);
+        self.backing.replace_differing(self.backing.differing(), self.differing_now());
+    }
+
+    /// Names that differ, counted one by one.
+    fn differing_now(&self) -> u64 {
+        let recorded = self.backing.differences().filter(|(directory, name, _)| self.differs(*directory, name));
+        let mut differing = recorded.count() as u64;
+        self.names.for_each(&mut |parent, entry| {
+            let is_recorded = self.backing.difference(parent, entry.name).is_some();
+            differing += u64::from(!is_recorded && self.differs(parent, entry.name));
+        });
+        differing
     }
 
     /// Whether what is counted as it changes is what there is, for audits.
     pub fn backing_is_counted(&self) -> bool {
-        let is_noted = |(id, taken_up)| is_changed(self, id, taken_up) == self.backing.is_changed(id);
-        self.backing.is_counted() && self.backing.taken_up().all(is_noted)
-    }
-
-    /// Something was journalled of what was taken up.
-    pub fn note_backing_change(&mut self, id: FileId) {
-        let Some(taken_up) = self.backing.get(id) else { return };
-        let is_changed = is_changed(self, id, taken_up);
-        self.backing.note(id, self.inodes.contains(id), is_changed);
+        if self.backing.root.is_none() {
+            return true;
+        }
+        let is_made = |id: FileId| id != FileId::ROOT && self.backing.get(id).is_none();
+        let named = self.inodes.iter().filter(|inode| inode.attributes.link_count > 0);
+        let made = named.filter(|inode| is_made(inode.attributes.id)).count() as u64;
+        self.backing.is_counted()
+            && self.differing_now() == self.backing.differing()
+            && made == self.made_here()
+            && self.backing.taken_up().all(|(id, taken_up)| taken_up.is_named == self.is_named(id))
     }
 }
 
 impl Core {
-    /// How many there are, by name: what of the tree has other bytes, another size or other attributes, names of the tree
-    /// that stand for something else or nothing, and what was made here.
+    /// How many there are, by name: what of the tree has other bytes, another size or other attributes, names of the
+    /// tree that stand for something else or nothing, and what was made here.
     pub fn backing_changes(&self) -> [(&'static str, u64); 6] {
         let tables = self.tables.borrow();
-        let [taken_up, here, dirty, differing, _] = tables.backing.counts();
-        let behind = tables.backing.home_count() + u64::from(tables.inodes.contains(FileId::ROOT));
+        let [taken_up, here, dirty, _, _] = tables.backing.counts();
         [
             ("known", taken_up),
             ("chunks_here", here),
             ("chunks_dirty", dirty),
-            ("changed_here", tables.backing.changed().len() as u64),
-            ("names_differing", differing),
-            ("made_here", tables.inodes.count().saturating_sub(behind)),
+            ("changed_here", tables.backing.written().len() as u64),
+            ("names_differing", tables.backing.differing()),
+            ("made_here", tables.made_here()),
         ]
     }
 
@@ -79,15 +173,25 @@ impl Core {
             },
         };
         let mut told: Vec<(&'static str, Vec<u8>)> = Vec::new();
-        let changed = tables.backing.changed().take(TOLD_MAX).filter_map(|id| tables.backing.place(id));
+        let changed = tables.backing.written().take(TOLD_MAX).filter_map(|id| tables.backing.place(id));
         told.extend(changed.map(|place| ("changed", place.path.clone())));
-        let names = tables.backing.differences().take(TOLD_MAX.saturating_sub(told.len()));
+        // As many as one step of the loop may look at: they are examples.
+        let names = tables.backing.differences().take(EXAMINED_MAX);
+        let names = names
+            .filter(|(directory, name, behind)| behind.known.is_some() && tables.differs(*directory, name))
+            .take(TOLD_MAX.saturating_sub(told.len()));
         told.extend(names.map(|(directory, name, _)| ("removed", super::joined(&of_directory(directory), name))));
         let left = TOLD_MAX.saturating_sub(told.len());
         let mut made = Vec::new();
-        // As many as one step of the loop may look at: they are examples.
         tables.names.walk_step(WalkPosition::default(), EXAMINED_MAX, &mut |parent, entry| {
-            if made.len() < left && self.is_behind(parent) && !entry.id.is_from_behind() {
+            if made.len() == left || !self.is_behind(parent) {
+                return;
+            }
+            let is_same = match tables.backing.difference(parent, entry.name) {
+                Some(behind) => behind.agrees(Some(entry.id)),
+                None => tables.is_at(entry.id, parent, entry.name),
+            };
+            if !is_same {
                 made.push(("made", super::joined(&of_directory(parent), entry.name)));
             }
         });

@@ -152,8 +152,8 @@ impl Core {
         }
     }
 
-    /// Begins to fetch a chunk, unless that is under way. It goes on whoever waits for it: memory that a call reads into
-    /// is its own until it has ended.
+    /// Begins to fetch a chunk, unless that is under way. It goes on whoever waits for it: memory that a call reads
+    /// into is its own until it has ended.
     fn start_fetch(self: &Rc<Self>, file: FileId, index: u64) -> Notice<Result<(), Failure>> {
         if let Some(under_way) = self.backing().fetches.borrow().get(&(file.0, index)) {
             return under_way.clone();
@@ -179,11 +179,32 @@ impl Core {
                 (taken_up.place.clone(), taken_up.size_behind(index))
             };
             let offset = index * u64::from(place.chunk_size);
-            let source = self.backing().open_checked(&place, self.checks_identity()).await?;
-            let _place = self.backing().fetch_gate.enter(file.0).await;
-            let write = self.with_room(|| self.store.reserve_write(file.0, index, place.chunk_size, 0, size)).await?;
-            let is_zero = self.backing().read_into(&source, offset, &write, &place).await?;
-            self.backing().check(&source, &place, self.checks_identity()).await?;
+            let fetched = async {
+                let source = self.backing().open_checked(&place, self.checks_identity()).await?;
+                let held = self.backing().fetch_gate.enter(file.0).await;
+                let write =
+                    self.with_room(|| self.store.reserve_write(file.0, index, place.chunk_size, 0, size)).await?;
+                let is_zero = self.backing().read_into(&source, offset, &write, &place).await?;
+                self.backing().check(&source, &place, self.checks_identity()).await?;
+                Ok((held, write, is_zero))
+            };
+            let (_held, write, is_zero) = match fetched.await {
+                Ok(fetched) => fetched,
+                Err(failure) => {
+                    let is_cut = {
+                        let tables = self.tables.borrow();
+                        let taken_up = tables.backing.get(file);
+                        let is_wanted = taken_up.is_some_and(|taken_up| taken_up.is_absent(index));
+                        !is_wanted || taken_up.is_some_and(|taken_up| taken_up.size_behind(index) != size)
+                    };
+                    // Cut or written meanwhile, so that nobody wants it; or a flush may have put another one in its
+                    // place, with the same bytes.
+                    match is_cut || self.learn_new_place(file, &place).await? {
+                        true => continue,
+                        false => return Err(failure),
+                    }
+                }
+            };
             let mut writes = [write];
             let mut rounds = crate::handlers::Rounds::default();
             loop {
@@ -230,18 +251,26 @@ fn is_same(identity: &Identity, place: &BackingPlace) -> bool {
 
 impl BackingUse {
     /// Opens a file behind, if it is the one that was taken up.
-    async fn open_checked(&self, place: &BackingPlace, checks: bool) -> Result<BackingFile, Failure> {
-        let opened = async { self.tree.root().await?.open_file(&place.path).await };
-        let file = opened.await.map_err(|error| match error.is_gone() {
-            true => self.changed(&place.path),
-            false => self.failure(error),
-        })?;
-        self.check(&file, place, checks).await?;
-        Ok(file)
+    pub(super) async fn open_checked(&self, place: &BackingPlace, checks: bool) -> Result<BackingFile, Failure> {
+        // One that is open still may be that of before.
+        let mut is_anew = false;
+        loop {
+            let opened = async { self.tree.root().await?.open_file(&place.path).await };
+            let file = opened.await.map_err(|error| match error.is_gone() {
+                true => self.changed(&place.path),
+                false => self.failure(error),
+            })?;
+            match self.check(&file, place, checks).await {
+                Ok(()) => return Ok(file),
+                Err(_) if !is_anew => file.set_stale(),
+                Err(failure) => return Err(failure),
+            }
+            is_anew = true;
+        }
     }
 
     /// Whether an open file is what it was when it was taken up.
-    async fn check(&self, file: &BackingFile, place: &BackingPlace, checks: bool) -> Result<(), Failure> {
+    pub(super) async fn check(&self, file: &BackingFile, place: &BackingPlace, checks: bool) -> Result<(), Failure> {
         if !checks {
             return Ok(());
         }

@@ -2,14 +2,14 @@
 //! (`Core::commit`), so that no way of changing something can forget it.
 
 use super::BackingFault;
-use super::table::Standing;
+use super::table::{Standing, known_of};
 use crate::core::Core;
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::names::cursor_of;
 use crate::store::{ChunkChanges, Transaction};
-use wire::FileId;
-use wire::messages::BackingPlace;
+use wire::messages::{BackingPlace, NameBehind};
+use wire::{FileId, Kind};
 
 impl Core {
     /// The records that follow from a change which is about to be journalled; none without a backing tree.
@@ -30,12 +30,42 @@ impl Core {
         let is_told = |file: u64| {
             records.iter().any(|record| matches!(record, Record::StandingPut { file: told, .. } if told.0 == file))
         };
+        let mut written = Vec::new();
         transaction.for_each_change(&mut |file, change| {
             if !is_told(file) {
                 derive_standings(self, &tables, FileId(file), change, &mut derived);
+                written.push(FileId(file));
             }
         });
+        written.extend(records.iter().filter_map(|record| written_by(&tables, record)));
+        for file in written {
+            backing.note_change(file);
+            let record = Record::Written(file);
+            let is_news = tables.backing.get(file).is_some_and(|taken_up| !taken_up.is_written);
+            if is_news && !derived.contains(&record) {
+                derived.push(record);
+            }
+        }
         derived
+    }
+}
+
+/// The inode that a record changes in a way that has to be carried behind.
+fn written_by(tables: &Tables, record: &Record<'_>) -> Option<FileId> {
+    match record {
+        Record::InodePut(inode) => {
+            let (id, new) = (inode.attributes.id, &inode.attributes);
+            let old = tables.inodes.get(id)?;
+            let rights = |of: &wire::Attributes| (of.mode, of.uid, of.gid);
+            let contents = |of: &wire::Attributes| (of.size, of.mtime, of.truncate_generation);
+            let is_changed = rights(new) != rights(&old.attributes)
+                || new.kind != Kind::Directory && contents(new) != contents(&old.attributes)
+                || inode.announced().len() > old.announced().len();
+            is_changed.then_some(id)
+        }
+        Record::FileAnnounced { file, .. } => Some(*file),
+        Record::ExtendedPut { file, .. } | Record::ExtendedDelete { file, .. } => Some(*file),
+        _ => None,
     }
 }
 
@@ -55,24 +85,33 @@ fn derive_difference<'a>(core: &Core, tables: &Tables, record: &Record<'a>, deri
         Record::DentryDelete { parent, name } => (parent, name, None),
         _ => return,
     };
-    if !core.is_behind(directory) {
+    let noted = tables.backing.difference(directory, name);
+    if noted.is_none() && !core.is_behind(directory) {
         return;
     }
     // Only inodes whose home is this server can be at the name that they have behind.
     let inode_behind = |id: FileId| {
-        let place = tables.backing.place(id).filter(|place| place.parent == directory && place.name() == name);
-        place.map(|place| place.inode)
+        let place = tables.backing.place(id).filter(|_| core.cluster.home_of(id) == Some(core.index));
+        let place = place.filter(|place| place.parent == directory && place.name() == name);
+        place.map(known_of)
     };
-    let returns = new.and_then(inode_behind);
-    if let Some(behind) = tables.backing.difference(directory, name) {
-        if returns.is_some() && returns == behind {
+    if let Some(behind) = noted {
+        let returns = new.and_then(inode_behind);
+        let is_same = behind.next.is_none()
+            && match new {
+                Some(_) => returns.is_some() && returns == behind.known,
+                None => behind.known.is_none(),
+            };
+        if is_same {
             derived.push(Record::DifferenceDelete { directory, name });
         }
         return;
     }
     let old = tables.names.get(directory, name, cursor_of(directory, name)).map(|(id, _)| id);
-    if let Some(behind) = old.filter(|old| Some(*old) != new).and_then(inode_behind) {
-        derived.push(Record::DifferencePut { directory, name, behind: Some(behind) });
+    let old = old.filter(|old| Some(*old) != new);
+    if let Some((old, known)) = old.and_then(|old| Some((old, inode_behind(old)?))) {
+        let behind = NameBehind { known: Some(known), next: None, same_as: old };
+        derived.push(Record::DifferencePut { directory, name, behind });
     }
 }
 

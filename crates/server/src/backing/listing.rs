@@ -52,11 +52,9 @@ impl Core {
 
     async fn list_now(self: &Rc<Self>, directory: FileId) -> Result<(), Failure> {
         add(&self.backing().counters.listings, 1);
-        let place = self.directory_behind(directory, self.reactor.now() + self.options.timeout).await?;
+        let (place, behind) = self.open_behind(directory, self.reactor.now() + self.options.timeout).await?;
         let failed = |error| self.backing().failure(error);
         for _ in 0..ATTEMPTS_MAX {
-            let root = self.backing().tree.root().await.map_err(failed)?;
-            let behind = root.open_known(&place.path, place.inode).await.map_err(failed)?;
             let before = behind.look_open().await.map_err(failed)?.identity;
             let failed_names = self.take_up_all(directory, &place, &behind).await?;
             let after = behind.look_open().await.map_err(failed)?.identity;

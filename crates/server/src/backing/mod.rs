@@ -14,6 +14,9 @@
 //! Levels: preparations ask other servers at level 3 alone (`AskPlace`, `AnnounceDirectory`), which answers from
 //! tables. So whatever waits for the tree or for such an answer, nothing waits for it in a circle.
 //!
+//! What was changed here goes back by flushes (`flush`): the home of the root says what and in which order, the homes
+//! of inodes carry them (`carry`), and holders of chunks write these (`shares`).
+//!
 //! Invariants
 //! 1. A name that is neither here nor known not to be is looked at before any handler of a request about it runs; what
 //!    is found is taken up, unless it differs, or its directory is listed, locked for it, or going.
@@ -21,19 +24,27 @@
 //! 3. Bytes count only if the file behind was what its place says, before they were read and after.
 //! 4. A call on the tree that hangs keeps those alone waiting that need what it is about, and not beyond their time.
 
+mod carry;
 mod changes;
 mod chunks;
 mod derive;
 mod failed_names;
 mod fetch_gate;
+mod flush;
+mod hidden;
 mod listing;
 mod names;
 mod places;
 mod preparation;
+mod shares;
 pub mod table;
 
+pub use carry::{carry_inode, list_changes, note_behind};
+pub use flush::flush;
+pub use shares::{note_carried, write_share};
+
 pub use names::attributes_of;
-pub use places::ask_place;
+pub use places::{ask_carried, ask_place};
 pub use preparation::preparation;
 
 use crate::backing::table::RootIdentity;
@@ -82,6 +93,13 @@ pub struct BackingUse {
     /// Names that were listed and can't be looked at, by directory.
     failed_names: RefCell<FastMap<u64, FailedNames>>,
     counters: Counters,
+    /// What of files is being written behind here, or was; by file.
+    shares: RefCell<FastMap<u64, Rc<shares::ShareWrite>>>,
+    /// Inodes that are being carried behind by this server, or were.
+    carries: RefCell<FastMap<u64, Rc<carry::CarryTask>>>,
+    /// Those of them whose place changes right now; told when that is over.
+    moving: RefCell<FastMap<u64, Notice<()>>>,
+    flushes: flush::Flushes,
     /// For tests of the simulation's checkers.
     fault: Cell<Option<BackingFault>>,
     /// For simulations: what this life took up.
@@ -102,6 +120,10 @@ pub enum BackingFault {
     ForgetsDifferences,
     /// Files behind are not looked at again.
     IdentityUnchecked,
+    /// What is written while a flush is under way counts as carried.
+    LosesWritesInFlush,
+    /// What is written behind is not synced before it counts.
+    SyncsNothing,
 }
 
 /// Numbers since the start.
@@ -114,6 +136,7 @@ struct Counters {
     fetched_bytes: Cell<u64>,
     failed: Cell<u64>,
     changed: Cell<u64>,
+    flushes: Cell<u64>,
 }
 
 fn add(counter: &Cell<u64>, count: u64) {
@@ -160,6 +183,10 @@ impl BackingUse {
             listings: RefCell::default(),
             misses: RefCell::default(),
             failed_names: RefCell::default(),
+            shares: RefCell::default(),
+            carries: RefCell::default(),
+            moving: RefCell::default(),
+            flushes: flush::Flushes::default(),
             counters: Counters::default(),
             fault: Cell::new(None),
             log: RefCell::new(None),
@@ -197,7 +224,7 @@ impl BackingUse {
     }
 
     /// Counters by name.
-    pub fn numbers(&self) -> [(&'static str, u64); 9] {
+    pub fn numbers(&self) -> [(&'static str, u64); 10] {
         let (counters, calls) = (&self.counters, self.tree.statistics());
         [
             ("calls", calls.calls),
@@ -209,6 +236,7 @@ impl BackingUse {
             ("fetched_bytes", counters.fetched_bytes.get()),
             ("failed", counters.failed.get()),
             ("changed_behind", counters.changed.get()),
+            ("flushes", counters.flushes.get()),
         ]
     }
 

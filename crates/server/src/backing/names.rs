@@ -47,7 +47,7 @@ impl BackingUse {
         name: &[u8],
     ) -> Result<BackingAttributes, BackingError> {
         add(&self.counters.looks, 1);
-        self.tree.root().await?.open_known(&directory.path, directory.inode).await?.look(name).await
+        self.open_known(directory).await?.look(name).await
     }
 }
 
@@ -55,6 +55,7 @@ impl Core {
     /// Whether nobody here knows what a name that belongs here stands for.
     pub(super) fn is_unknown(&self, tables: &Tables, directory: FileId, name: &[u8]) -> bool {
         self.lacks_listing(tables, directory)
+            && !self.is_hidden(name)
             && tables.names.get(directory, name, cursor_of(directory, name)).is_none()
             && tables.backing.difference(directory, name).is_none()
     }
@@ -69,9 +70,10 @@ impl Core {
         if !self.is_unknown(&self.tables.borrow(), directory, name) {
             return Ok(());
         }
-        let behind = self.directory_behind(directory, deadline).await?;
-        let (backing, path) = (self.backing(), behind.path.clone());
-        match backing.look(&behind, name).await {
+        let backing = self.backing();
+        add(&backing.counters.looks, 1);
+        let (DirectoryBehind { path, .. }, opened) = self.open_behind(directory, deadline).await?;
+        match opened.look(name).await {
             Ok(found) => self.take_up_found(directory, &path, name, found, deadline).await?,
             // Where the directory itself is gone it is another error, or its path.
             Err(error) if error.is_not_found() && error.path() == joined(&path, name) => self.note_miss(directory),

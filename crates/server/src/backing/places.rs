@@ -1,16 +1,19 @@
 //! Where things are behind: asked for at their homes, once.
 
-use super::Brought;
+use super::{BackingUse, Brought};
 use crate::core::{Core, Failure, Notice};
 use crate::handlers::Progress;
 use crate::journal::records::Record;
 use crate::store::FastMap;
+use reactor::backing::{BackingDirectory, BackingError};
 use reactor::{Class, Nanos};
 use std::cell::Cell;
 use std::rc::Rc;
-use wire::messages::{AskPlaceRequest, BackingPlace};
+use wire::messages::{AskCarriedReply, AskCarriedRequest, AskPlaceRequest, BackingPlace};
 use wire::{Decode, Encode, FileId, Kind, Operation, Status};
 
+/// Between two questions for the place of a file that is being moved.
+const BUSY_PAUSE_NS: Nanos = 20_000_000;
 /// Bytes of directories that are remembered, at most.
 pub const PATHS_SIZE_MAX: usize = 16 << 20;
 /// Of one beside its path.
@@ -40,6 +43,16 @@ impl RememberedPlaces {
             self.size -= PLACE_SIZE + before.path.len();
         }
     }
+
+    /// Forgets where a directory is, if that is what is remembered.
+    fn forget(&mut self, directory: FileId, place: &DirectoryBehind) -> bool {
+        if self.places.get(&directory.0).is_none_or(|known| known.inode != place.inode) {
+            return false;
+        }
+        self.places.remove(&directory.0);
+        self.size -= PLACE_SIZE + place.path.len();
+        true
+    }
 }
 
 /// A question under way for the place of a file, shared by all who wait for it.
@@ -59,6 +72,9 @@ pub fn ask_place(
     let id = AskPlaceRequest::from_bytes(params)?.id;
     core.check_home(id)?;
     let inode = core.inode(id)?;
+    if core.backing.as_ref().is_some_and(|backing| backing.moving.borrow().contains_key(&id.0)) {
+        return Err(Failure::with_text(Status::Busy, "the file is being given its name behind"));
+    }
     let place = core.tables.borrow().backing.place(id).cloned();
     let place = place.ok_or_else(|| Failure::new(Status::StaleFile, id))?;
     let server = caller.peer.from_server;
@@ -71,7 +87,69 @@ pub fn ask_place(
     Ok(Progress::Done)
 }
 
+/// `AskCarried`, at the home.
+pub fn ask_carried(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
+    let id = AskCarriedRequest::from_bytes(params)?.id;
+    core.check_home(id)?;
+    core.carried(id).encode(reply);
+    Ok(Progress::Done)
+}
+
+impl BackingUse {
+    /// Opens a directory behind, if it is the one that was taken up, or that a flush has made.
+    pub(super) async fn open_known(&self, place: &DirectoryBehind) -> Result<BackingDirectory, BackingError> {
+        self.tree.root().await?.open_known(&place.path, place.inode).await
+    }
+}
+
 impl Core {
+    /// What is known here of an inode whose home this is, and of its place.
+    pub(super) fn carried(&self, id: FileId) -> AskCarriedReply {
+        let tables = self.tables.borrow();
+        let inode = tables.inodes.get(id);
+        let taken_up = tables.backing.get(id);
+        let is_directory = inode.as_ref().is_some_and(|inode| inode.attributes.kind == Kind::Directory);
+        AskCarriedReply {
+            is_directory,
+            names: inode.map(|inode| inode.attributes.link_count),
+            place: match (taken_up, tables.backing.next(id)) {
+                (Some(taken_up), _) => Some(taken_up.place.clone()),
+                // Perhaps it is there: nobody has looked.
+                (None, Some(next)) => Some(BackingPlace { inode: 0, ..next.clone() }),
+                (None, None) => None,
+            },
+            is_written: taken_up.is_none_or(|taken_up| taken_up.is_written),
+            is_needed: taken_up.is_some_and(|taken_up| taken_up.place.base > 0),
+        }
+    }
+
+    /// Asks anew where a file is behind that is not where it was. Whether that is somewhere else.
+    pub(super) async fn learn_new_place(self: &Rc<Self>, file: FileId, old: &BackingPlace) -> Result<bool, Failure> {
+        let is_other =
+            |place: &BackingPlace| (&place.path, place.inode) != (&old.path, old.inode) || place.ctime != old.ctime;
+        let Some(home) = self.cluster.home_of(file) else { return Ok(false) };
+        let limit = self.reactor.now() + self.options.timeout;
+        if home != self.index {
+            let now = self.tables.borrow().backing.place(file).cloned();
+            if now.as_ref().is_none_or(is_other) {
+                return Ok(true);
+            }
+            let place = self.ask_for_place(home, file, limit).await?;
+            if !is_other(&place) {
+                return Ok(false);
+            }
+            let base = self.tables.borrow().backing.place(file).map_or(0, |known| known.base.min(place.base));
+            self.change([Record::PlacePut { id: file, place: BackingPlace { base, ..place } }])?;
+            return Ok(true);
+        }
+        let moving = self.backing().moving.borrow().get(&file.0).cloned();
+        if let Some(moving) = moving {
+            moving.wait().await;
+        }
+        self.take_next_place(file).await?;
+        Ok(self.tables.borrow().backing.place(file).is_none_or(is_other))
+    }
+
     /// Where a directory that was taken up is behind, from the root of the tree.
     pub(super) async fn directory_behind(
         self: &Rc<Self>,
@@ -97,13 +175,46 @@ impl Core {
         Ok(behind(&place))
     }
 
+    /// Opens a directory behind, if it is the one that was taken up. One that was gone there may have been made anew by
+    /// a flush, of which its home knows: it is asked again where another one is found than is remembered.
+    pub(super) async fn open_behind(
+        self: &Rc<Self>,
+        directory: FileId,
+        deadline: Nanos,
+    ) -> Result<(DirectoryBehind, BackingDirectory), Failure> {
+        let backing = self.backing();
+        let place = self.directory_behind(directory, deadline).await?;
+        let error = match backing.open_known(&place).await {
+            Ok(opened) => return Ok((place, opened)),
+            Err(error) => error,
+        };
+        if error.is_replaced() && backing.paths.borrow_mut().forget(directory, &place) {
+            let anew = self.directory_behind(directory, deadline).await?;
+            if anew.inode != place.inode {
+                let opened = backing.open_known(&anew).await;
+                return opened.map(|opened| (anew, opened)).map_err(|error| backing.failure(error));
+            }
+        }
+        Err(backing.failure(error))
+    }
+
     /// The path of a directory of another server, if it is remembered.
     pub(super) fn known_path(&self, directory: FileId) -> Option<Rc<[u8]>> {
         self.backing.as_ref()?.paths.borrow().places.get(&directory.0).map(|known| known.path.clone())
     }
 
+    /// Asks until the file is not about to get another name behind.
     async fn ask_for_place(&self, home: u32, id: FileId, deadline: Nanos) -> Result<BackingPlace, Failure> {
-        self.peers.call(home, Operation::AskPlace, &AskPlaceRequest { id }, Some(deadline)).await
+        loop {
+            let asked = self.peers.call(home, Operation::AskPlace, &AskPlaceRequest { id }, Some(deadline)).await;
+            match asked {
+                Err(Failure { status: Status::Busy, .. }) if self.reactor.now() < deadline => {
+                    self.reactor.sleep(BUSY_PAUSE_NS).await;
+                }
+                Err(Failure { status: Status::Busy, .. }) => return Err(self.late()),
+                other => return other,
+            }
+        }
     }
 
     /// Whether the place of a file that was taken up has to be asked for.

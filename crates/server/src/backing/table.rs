@@ -5,13 +5,16 @@
 //! 1. A place here is of an inode whose home is here, or of a file of which this server is a holder, as its home knows.
 //! 2. A chunk that begins below its file's base and has no standing is absent, and every other one is here: what the
 //!    store has not of it are zeros.
-//! 3. A difference is of a name whose directory was taken up from behind; who has one is never looked at behind.
+//! 3. A difference is of a name whose directory is behind; who has one is never looked at for a request. One that
+//!    agrees (`NameBehind::agrees`) says what a flush has put there.
+//! 4. The places of directories that are gone, and the differences in them, stay until they are gone behind as well.
 
 use crate::journal::records::Record;
 use crate::store::FastMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use wire::FileId;
-use wire::messages::BackingPlace;
+use wire::messages::{BackingPlace, KnownBehind, NameBehind};
 
 /// What a chunk that is here is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +39,10 @@ pub struct TakenUp {
     standings: BTreeMap<u64, Standing>,
     /// Those of them that are dirty.
     dirty: u64,
-    /// Whether its inode is here.
-    is_home: bool,
+    /// Whether its inode is here, and has a name.
+    pub is_named: bool,
+    /// Something of it was changed on this server since both sides were the same.
+    pub is_written: bool,
 }
 
 impl TakenUp {
@@ -59,12 +64,8 @@ impl TakenUp {
         self.standings.get(&index).copied()
     }
 
-    pub fn is_dirty(&self) -> bool {
-        self.dirty > 0
-    }
-
     fn counts(&self) -> Counts {
-        Counts { here: self.standings.len() as u64, dirty: self.dirty, homes: u64::from(self.is_home), differing: 0 }
+        Counts { here: self.standings.len() as u64, dirty: self.dirty, named: u64::from(self.is_named) }
     }
 
     pub fn standings(&self) -> impl Iterator<Item = (u64, Standing)> {
@@ -88,8 +89,13 @@ impl RootIdentity {
     }
 }
 
-/// Names that differ: what the tree has there, by its inode number; nothing where it has nothing.
-type Differences = BTreeMap<Box<[u8]>, Option<u64>>;
+/// Names that differ, or did: what the tree has there.
+type Differences = BTreeMap<Box<[u8]>, NameBehind>;
+
+/// By what the tree knows what is at a place.
+pub fn known_of(place: &BackingPlace) -> KnownBehind {
+    KnownBehind { inode: place.inode, size: place.size, mtime: place.mtime, ctime: place.ctime }
+}
 
 /// How many there are of what, kept as it changes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -97,10 +103,8 @@ struct Counts {
     /// Chunks that are here, and dirty ones of them.
     here: u64,
     dirty: u64,
-    /// What was taken up and has its inode here.
-    homes: u64,
-    /// Names.
-    differing: u64,
+    /// What was taken up, or carried behind, and has its inode here and a name.
+    named: u64,
 }
 
 /// See the module.
@@ -109,19 +113,24 @@ pub struct BackingTables {
     /// Nothing without a backing tree.
     pub root: Option<RootIdentity>,
     taken_up: FastMap<u64, TakenUp>,
-    differences: FastMap<u64, Differences>,
+    differences: BTreeMap<u64, Differences>,
     listed: FastMap<u64, ()>,
+    /// Where inodes of this server are going to be behind, with what a flush has written there: that may have happened.
+    nexts: BTreeMap<u64, BackingPlace>,
     counts: Counts,
-    /// What is not any more what it was when it was taken up (`changes.rs`).
-    changed: BTreeSet<u64>,
+    /// Names with a record.
+    recorded: u64,
+    /// Names that stand for something else here than behind (`changes.rs`).
+    differing: u64,
+    /// What was taken up and is written.
+    written: BTreeSet<u64>,
 }
 
 impl Counts {
     fn replace(&mut self, before: Counts, after: Counts) {
         self.here = self.here - before.here + after.here;
         self.dirty = self.dirty - before.dirty + after.dirty;
-        self.homes = self.homes - before.homes + after.homes;
-        self.differing = self.differing - before.differing + after.differing;
+        self.named = self.named - before.named + after.named;
     }
 }
 
@@ -136,8 +145,8 @@ impl BackingTables {
 
     pub fn put_place(&mut self, id: FileId, place: BackingPlace) {
         let Some(known) = self.taken_up.get_mut(&id.0) else {
-            let (standings, dirty, is_home) = Default::default();
-            self.taken_up.insert(id.0, TakenUp { place, standings, dirty, is_home });
+            let (standings, dirty, is_named, is_written) = Default::default();
+            self.taken_up.insert(id.0, TakenUp { place, standings, dirty, is_named, is_written });
             return;
         };
         let (base, chunk_size, before) = (place.base, u64::from(place.chunk_size), known.counts());
@@ -147,10 +156,45 @@ impl BackingTables {
         self.counts.replace(before, known.counts());
     }
 
+    /// What was here when a flush began is behind now, at this place.
+    pub fn put_carried(&mut self, id: FileId, place: BackingPlace, is_written: bool) {
+        self.put_place(id, place);
+        self.nexts.remove(&id.0);
+        let Some(taken_up) = self.taken_up.get_mut(&id.0) else { return };
+        taken_up.is_written = is_written;
+        if is_written {
+            self.written.insert(id.0);
+            return;
+        }
+        self.written.remove(&id.0);
+        let before = taken_up.counts();
+        taken_up.standings.values_mut().for_each(|standing| *standing = Standing::Clean);
+        taken_up.dirty = 0;
+        self.counts.replace(before, taken_up.counts());
+    }
+
+    pub fn note_written(&mut self, id: FileId) {
+        if let Some(taken_up) = self.taken_up.get_mut(&id.0) {
+            taken_up.is_written = true;
+            self.written.insert(id.0);
+        }
+    }
+
+    pub fn put_next(&mut self, id: FileId, place: BackingPlace) {
+        self.nexts.insert(id.0, place);
+    }
+
+    pub fn next(&self, id: FileId) -> Option<&BackingPlace> {
+        if self.nexts.is_empty() { None } else { self.nexts.get(&id.0) }
+    }
+
     pub fn remove_place(&mut self, id: FileId) {
         if let Some(known) = self.taken_up.remove(&id.0) {
             self.counts.replace(known.counts(), Counts::default());
-            self.changed.remove(&id.0);
+            self.written.remove(&id.0);
+        }
+        if self.root.is_some() {
+            self.nexts.remove(&id.0);
         }
     }
 
@@ -167,30 +211,26 @@ impl BackingTables {
         }
     }
 
-    /// Something that was taken up may have changed: whether its inode is here, and whether it is what it was.
-    pub fn note(&mut self, id: FileId, is_home: bool, is_changed: bool) {
+    /// Whether the inode of something that was taken up, or carried, is here and has a name.
+    pub fn note_named(&mut self, id: FileId, is_named: bool) {
         let Some(taken_up) = self.taken_up.get_mut(&id.0) else { return };
         let before = taken_up.counts();
-        taken_up.is_home = is_home;
+        taken_up.is_named = is_named;
         self.counts.replace(before, taken_up.counts());
-        match is_changed {
-            true => drop(self.changed.insert(id.0)),
-            false => drop(self.changed.remove(&id.0)),
-        }
     }
 
-    pub fn difference(&self, directory: FileId, name: &[u8]) -> Option<Option<u64>> {
-        if self.differences.is_empty() { None } else { self.differences.get(&directory.0)?.get(name).copied() }
+    pub fn difference(&self, directory: FileId, name: &[u8]) -> Option<&NameBehind> {
+        if self.differences.is_empty() { None } else { self.differences.get(&directory.0)?.get(name) }
     }
 
-    pub fn put_difference(&mut self, directory: FileId, name: &[u8], behind: Option<u64>) {
+    pub fn put_difference(&mut self, directory: FileId, name: &[u8], behind: NameBehind) {
         let before = self.differences.entry(directory.0).or_default().insert(name.into(), behind);
-        self.counts.differing += u64::from(before.is_none());
+        self.recorded += u64::from(before.is_none());
     }
 
     pub fn remove_difference(&mut self, directory: FileId, name: &[u8]) {
         if let Some(names) = self.differences.get_mut(&directory.0) {
-            self.counts.differing -= u64::from(names.remove(name).is_some());
+            self.recorded -= u64::from(names.remove(name).is_some());
             if names.is_empty() {
                 self.differences.remove(&directory.0);
             }
@@ -205,43 +245,95 @@ impl BackingTables {
         self.listed.insert(directory.0, ());
     }
 
-    /// A directory is gone, and what is known of its names.
-    pub fn forget_directory(&mut self, directory: FileId) {
+    /// A directory is gone here.
+    pub fn note_removed(&mut self, directory: FileId) {
         if self.root.is_some() {
             self.listed.remove(&directory.0);
-            let names = self.differences.remove(&directory.0);
-            self.counts.differing -= names.map_or(0, |names| names.len() as u64);
         }
     }
 
-    /// Files and directories that were taken up, their chunks that are here and those among them that are dirty, names
-    /// that differ, and directories that are listed.
+    /// A directory is gone behind as well, and what is known of it and its names.
+    pub fn forget_directory(&mut self, directory: FileId) {
+        self.listed.remove(&directory.0);
+        let names = self.differences.remove(&directory.0);
+        self.recorded -= names.map_or(0, |names| names.len() as u64);
+        self.remove_place(directory);
+    }
+
+    /// Names with records, from one of a directory on, in the order of directories.
+    pub fn differences_from(
+        &self,
+        directory: FileId,
+        name: &[u8],
+    ) -> impl Iterator<Item = (FileId, &[u8], &NameBehind)> {
+        let of_first = self.differences.get(&directory.0).map(|names| {
+            let rest = names.range::<[u8], _>((Bound::Included(name), Bound::Unbounded));
+            rest.map(move |(name, behind)| (directory, &**name, behind))
+        });
+        let later = self.differences.range((Bound::Excluded(directory.0), Bound::Unbounded));
+        let of_later = later
+            .flat_map(|(directory, names)| names.iter().map(|(name, behind)| (FileId(*directory), &**name, behind)));
+        of_first.into_iter().flatten().chain(of_later)
+    }
+
+    /// Names of a directory with records.
+    pub fn recorded_names(&self, directory: FileId) -> impl Iterator<Item = &[u8]> {
+        self.differences.get(&directory.0).into_iter().flat_map(|names| names.keys().map(|name| &**name))
+    }
+
+    /// What was changed on this server since both sides were the same, from an id on, in order, `count` at most.
+    pub fn written_from(&self, id: u64, count: usize) -> Vec<u64> {
+        let written = self.written.range(id..).take(count);
+        // Of what has a next place nobody knows whether it is there, and what of it was changed since.
+        let nexts = self.nexts.range(id..).map(|(own, _)| own).take(count);
+        let mut written: Vec<u64> = written.chain(nexts).copied().collect();
+        written.sort_unstable();
+        written.dedup();
+        written.truncate(count);
+        written
+    }
+
+    /// Files and directories that were taken up, or carried; their chunks that are here and those among them that are
+    /// dirty; names with records, and directories that are listed.
     pub fn counts(&self) -> [u64; 5] {
-        let Counts { here, dirty, differing, .. } = self.counts;
-        [self.taken_up.len() as u64, here, dirty, differing, self.listed.len() as u64]
+        let Counts { here, dirty, .. } = self.counts;
+        [self.taken_up.len() as u64, here, dirty, self.recorded, self.listed.len() as u64]
     }
 
-    /// What was taken up and has its inode here.
-    pub fn home_count(&self) -> u64 {
-        self.counts.homes
+    /// What was taken up, or carried, and has its inode here and a name.
+    pub fn named_count(&self) -> u64 {
+        self.counts.named
     }
 
-    /// What is not any more what it was when it was taken up, by id.
-    pub fn changed(&self) -> impl ExactSizeIterator<Item = FileId> {
-        self.changed.iter().copied().map(FileId)
+    /// Names that stand for something else here than behind.
+    pub fn differing(&self) -> u64 {
+        self.differing
     }
 
-    pub fn is_changed(&self, id: FileId) -> bool {
-        self.changed.contains(&id.0)
+    /// Of some names so many differed, and so many do.
+    pub fn replace_differing(&mut self, before: u64, after: u64) {
+        self.differing = self.differing - before + after;
+    }
+
+    /// What was changed on this server since both sides were the same, by id.
+    pub fn written(&self) -> impl ExactSizeIterator<Item = FileId> {
+        self.written.iter().copied().map(FileId)
     }
 
     /// Counts everything, for whoever checks that nothing was forgotten.
     pub fn is_counted(&self) -> bool {
         let mut counts = Counts::default();
         self.taken_up.values().for_each(|taken_up| counts.replace(Counts::default(), taken_up.counts()));
-        counts.differing = self.differences.values().map(|names| names.len() as u64).sum();
+        let recorded: u64 = self.differences.values().map(|names| names.len() as u64).sum();
         let is_dirty = |taken_up: &TakenUp| taken_up.standings.values().filter(|it| **it == Standing::Dirty).count();
-        counts == self.counts && self.taken_up.values().all(|taken_up| is_dirty(taken_up) as u64 == taken_up.dirty)
+        let written = self.taken_up.values().filter(|taken_up| taken_up.is_written).count();
+        let is_right = |(id, taken_up): (&u64, &TakenUp)| {
+            is_dirty(taken_up) as u64 == taken_up.dirty && taken_up.is_written == self.written.contains(id)
+        };
+        counts == self.counts
+            && recorded == self.recorded
+            && written == self.written.len()
+            && self.taken_up.iter().all(is_right)
     }
 
     /// Everything that was taken up, by id.
@@ -250,37 +342,45 @@ impl BackingTables {
     }
 
     /// Everything that differs: directory, name, what is behind.
-    pub fn differences(&self) -> impl Iterator<Item = (FileId, &[u8], Option<u64>)> {
+    pub fn differences(&self) -> impl Iterator<Item = (FileId, &[u8], &NameBehind)> {
         self.differences
             .iter()
-            .flat_map(|(directory, names)| names.iter().map(|(name, behind)| (FileId(*directory), &**name, *behind)))
+            .flat_map(|(directory, names)| names.iter().map(|(name, behind)| (FileId(*directory), &**name, behind)))
     }
 
     /// The ids of what a checkpoint has to tell of, in order: what was taken up; directories with differences; listed
     /// ones.
     pub fn ids(&self) -> [Vec<u64>; 3] {
         let mut ids = [
-            self.taken_up.keys().copied().collect::<Vec<u64>>(),
+            self.taken_up.keys().chain(self.nexts.keys()).copied().collect::<Vec<u64>>(),
             self.differences.keys().copied().collect(),
             self.listed.keys().copied().collect(),
         ];
         ids.iter_mut().for_each(|ids| ids.sort_unstable());
+        ids[0].dedup();
         ids
     }
 
     /// The records that say all of one thing that was taken up.
     pub fn records_of(&self, id: FileId, put: &mut dyn FnMut(&Record<'_>)) {
-        let Some(taken_up) = self.get(id) else { return };
-        put(&Record::PlacePut { id, place: taken_up.place.clone() });
-        for (index, standing) in taken_up.standings() {
-            put(&Record::StandingPut { file: id, index, standing });
+        if let Some(taken_up) = self.get(id) {
+            put(&Record::PlacePut { id, place: taken_up.place.clone() });
+            for (index, standing) in taken_up.standings() {
+                put(&Record::StandingPut { file: id, index, standing });
+            }
+            if taken_up.is_written {
+                put(&Record::Written(id));
+            }
+        }
+        if let Some(place) = self.next(id) {
+            put(&Record::NextPut { id, place: place.clone() });
         }
     }
 
     /// The same of all names of a directory that differ.
     pub fn differences_of(&self, directory: FileId, put: &mut dyn FnMut(&Record<'_>)) {
         for (name, behind) in self.differences.get(&directory.0).into_iter().flatten() {
-            put(&Record::DifferencePut { directory, name, behind: *behind });
+            put(&Record::DifferencePut { directory, name, behind: behind.clone() });
         }
     }
 }

@@ -169,6 +169,11 @@ impl OpenFiles {
         }
     }
 
+    /// Whether an inode is here without a name.
+    pub fn is_orphan(&self, file: FileId) -> bool {
+        !self.orphans.is_empty() && self.orphans.contains(&file.0)
+    }
+
     pub fn is_linkable(&self, file: FileId) -> bool {
         self.linkable.contains(&file.0)
     }

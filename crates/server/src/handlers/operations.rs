@@ -8,6 +8,7 @@ use super::directories::{attributes as directories, rmdir, sequencer, tree};
 use super::files::{attributes, close, extended_attributes, file_locks, rights, synchronise, truncate};
 use super::names::{find, listing, lookup, make, open, prepare, rename, temporary, unlink};
 use super::{Progress, check, participant};
+use crate::backing;
 use crate::core::{Caller, Core, Failure};
 use crate::leases::contact::requests as contact;
 use crate::process::statistics::report;
@@ -220,7 +221,14 @@ pub fn row(operation: Operation) -> OperationRow {
         O::ReclaimHeld => row(Step(contact::reclaim_held)).no_consequence(),
 
         // The backing tree.
-        O::AskPlace => row(Step(crate::backing::ask_place)).no_consequence(),
+        O::AskPlace => row(Step(backing::ask_place)).no_consequence(),
+        O::Flush => row(Step(backing::flush)),
+        O::ListChanges => row(Step(|core, _, params, reply| backing::list_changes(core, params, reply))),
+        O::AskCarried => row(Step(|core, _, params, reply| backing::ask_carried(core, params, reply))),
+        O::CarryInode => row(Step(|core, _, params, _| backing::carry_inode(core, params))),
+        O::WriteShare => row(Step(|core, _, params, _| backing::write_share(core, params))),
+        O::NoteCarried => row(Step(|core, _, params, _| backing::note_carried(core, params))),
+        O::NoteBehind => row(Step(|core, _, params, _| backing::note_behind(core, params))),
 
         // The server itself.
         O::Ping => row(Step(|_, _, params, _| lookup::ping(params))),
@@ -232,8 +240,8 @@ pub fn row(operation: Operation) -> OperationRow {
     }
 }
 
-/// Whether an operation of a client may change what others were told of names and attributes. Closing changes nothing of
-/// it: sizes and times that are settled are those that were told before.
+/// Whether an operation of a client may change what others were told of names and attributes. Closing changes nothing
+/// of it: sizes and times that are settled are those that were told before.
 pub fn changes_entries(operation: Operation) -> bool {
     let is_lock = matches!(operation, Operation::Lock | Operation::Unlock);
     operation.level() == LEVEL_CLIENT && operation.is_mutating() && !is_lock

@@ -9,7 +9,7 @@ use crate::files::inodes::Inode;
 use crate::names::NO_TIME;
 use crate::store::EntryError;
 use wire::limits::OUTCOME_SIZE_MAX;
-use wire::messages::BackingPlace;
+use wire::messages::{BackingPlace, NameBehind};
 use wire::messages::{LockOwner, LockSpace};
 use wire::messages::{TreeEntry, TreeLogEntry};
 use wire::{Decode, Decoder, Encode, FileId, Kind, Malformed};
@@ -51,6 +51,10 @@ pub mod kind {
     pub const DIFFERENCE_PUT: u8 = 132;
     pub const DIFFERENCE_DELETE: u8 = 133;
     pub const LISTED: u8 = 134;
+    pub const WRITTEN: u8 = 135;
+    pub const CARRIED: u8 = 136;
+    pub const NEXT_PUT: u8 = 137;
+    pub const DIRECTORY_FORGOTTEN: u8 = 138;
     pub const ENTRIES_KEPT: u8 = 121;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
@@ -202,11 +206,11 @@ pub enum Record<'a> {
         index: u64,
         standing: Standing,
     },
-    /// What the tree has at a name is not what is here: an inode of its, or nothing.
+    /// What the tree has at a name, which is not what is here, or is what a flush has put there.
     DifferencePut {
         directory: FileId,
         name: &'a [u8],
-        behind: Option<u64>,
+        behind: NameBehind,
     },
     /// Both sides agree again.
     DifferenceDelete {
@@ -215,6 +219,21 @@ pub enum Record<'a> {
     },
     /// All names that a directory has behind, and that belong to this server, are known here.
     Listed(FileId),
+    /// Something that is behind was changed on this server.
+    Written(FileId),
+    /// What was here when a flush began is behind, at this place; whether it was changed since.
+    Carried {
+        id: FileId,
+        place: BackingPlace,
+        is_written: bool,
+    },
+    /// A flush is about to give what it has written its name, which is going to be this place.
+    NextPut {
+        id: FileId,
+        place: BackingPlace,
+    },
+    /// A directory that is gone here is gone behind.
+    DirectoryForgotten(FileId),
 }
 
 impl<'a> Record<'a> {
@@ -273,6 +292,10 @@ impl Record<'_> {
             Record::DifferencePut { .. } => kind::DIFFERENCE_PUT,
             Record::DifferenceDelete { .. } => kind::DIFFERENCE_DELETE,
             Record::Listed(_) => kind::LISTED,
+            Record::Written(_) => kind::WRITTEN,
+            Record::Carried { .. } => kind::CARRIED,
+            Record::NextPut { .. } => kind::NEXT_PUT,
+            Record::DirectoryForgotten(_) => kind::DIRECTORY_FORGOTTEN,
         })
     }
 
@@ -407,11 +430,18 @@ impl Record<'_> {
                 file_system.encode(out);
                 inode.encode(out);
             }
-            Record::PlacePut { id, place } => {
+            Record::PlacePut { id, place } | Record::NextPut { id, place } => {
                 id.encode(out);
                 place.encode(out);
             }
-            Record::PlaceDelete(id) | Record::Listed(id) => id.encode(out),
+            Record::Carried { id, place, is_written } => {
+                id.encode(out);
+                place.encode(out);
+                is_written.encode(out);
+            }
+            Record::PlaceDelete(id) | Record::Listed(id) | Record::Written(id) | Record::DirectoryForgotten(id) => {
+                id.encode(out)
+            }
             Record::StandingPut { file, index, standing } => {
                 file.encode(out);
                 index.encode(out);
@@ -419,8 +449,7 @@ impl Record<'_> {
             }
             Record::DifferencePut { directory, name, behind } => {
                 directory.encode(out);
-                // No inode has number 0.
-                behind.unwrap_or(0).encode(out);
+                behind.encode(out);
                 out.extend_from_slice(name);
             }
             Record::DifferenceDelete { directory, name } => {
@@ -543,13 +572,21 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
             standing: Standing::of_code(Decode::decode(&mut input)?).ok_or(Malformed("standing is unknown"))?,
         },
         kind::DIFFERENCE_PUT => {
-            let (directory, inode) = (Decode::decode(&mut input)?, u64::decode(&mut input)?);
-            Record::DifferencePut { directory, behind: (inode != 0).then_some(inode), name: rest(&mut input)? }
+            let (directory, behind) = (Decode::decode(&mut input)?, Decode::decode(&mut input)?);
+            Record::DifferencePut { directory, behind, name: rest(&mut input)? }
         }
         kind::DIFFERENCE_DELETE => {
             Record::DifferenceDelete { directory: Decode::decode(&mut input)?, name: rest(&mut input)? }
         }
         kind::LISTED => Record::Listed(Decode::decode(&mut input)?),
+        kind::WRITTEN => Record::Written(Decode::decode(&mut input)?),
+        kind::CARRIED => Record::Carried {
+            id: Decode::decode(&mut input)?,
+            place: Decode::decode(&mut input)?,
+            is_written: Decode::decode(&mut input)?,
+        },
+        kind::NEXT_PUT => Record::NextPut { id: Decode::decode(&mut input)?, place: Decode::decode(&mut input)? },
+        kind::DIRECTORY_FORGOTTEN => Record::DirectoryForgotten(Decode::decode(&mut input)?),
         _ => return Err(Malformed("kind is unknown: the store was written by a newer version")),
     };
     input.finish()?;
@@ -564,8 +601,8 @@ fn rest<'a>(input: &mut Decoder<'a>) -> Result<&'a [u8], Malformed> {
 pub mod tests {
     use super::*;
     use crate::coordination::intents::RemovalPhase;
-    use wire::messages::OwnerKind;
     use wire::messages::tree_kinds;
+    use wire::messages::{NextBehind, OwnerKind};
     use wire::{Attributes, Layout, LayoutPolicy};
 
     pub fn samples() -> Vec<Record<'static>> {
@@ -598,6 +635,18 @@ pub mod tests {
         };
         let moved = TreeEntry { directory: file, kind: tree_kinds::MOVED, parent: FileId::ROOT };
         let removal = Intent::RemoveDirectory { directory: file, attempt: 6, phase: RemovalPhase::Aborting };
+        let place = BackingPlace {
+            parent: FileId::ROOT,
+            path: b"a/b".to_vec(),
+            device: 1,
+            inode: 2,
+            size: 3,
+            mtime: -4,
+            ctime: 5,
+            base: 3,
+            chunk_size: 47_008,
+        };
+        let known = crate::backing::table::known_of(&place);
         vec![
             Record::DentryPut { parent: file, name: b"name", id: FileId::ROOT, kind: Kind::Symlink },
             Record::DentryDelete { parent: file, name: b"name" },
@@ -677,24 +726,27 @@ pub mod tests {
             Record::ShareAnnounced { directory: file, server: 3 },
             Record::FileAnnounced { file, server: 3, generation: 7 },
             Record::BackingRoot(RootIdentity { file_system: 1, inode: 2 }),
-            Record::PlacePut {
-                id: FileId::taken_up(8, 9),
-                place: BackingPlace {
-                    parent: FileId::ROOT,
-                    path: b"a/b".to_vec(),
-                    device: 1,
-                    inode: 2,
-                    size: 3,
-                    mtime: -4,
-                    ctime: 5,
-                    base: 3,
-                    chunk_size: 47_008,
-                },
-            },
+            Record::PlacePut { id: FileId::taken_up(8, 9), place: place.clone() },
             Record::PlaceDelete(file),
             Record::StandingPut { file, index: 7, standing: Standing::Dirty },
-            Record::DifferencePut { directory: file, name: b"name", behind: Some(3) },
-            Record::DifferencePut { directory: file, name: b"name", behind: None },
+            Record::DifferencePut {
+                directory: file,
+                name: b"name",
+                behind: NameBehind { known: Some(known.clone()), next: None, same_as: file },
+            },
+            Record::DifferencePut {
+                directory: file,
+                name: b"name",
+                behind: NameBehind {
+                    known: None,
+                    next: Some(NextBehind { known, id: file }),
+                    same_as: FileId::default(),
+                },
+            },
+            Record::Written(file),
+            Record::Carried { id: file, place: place.clone(), is_written: true },
+            Record::NextPut { id: file, place: place.clone() },
+            Record::DirectoryForgotten(file),
             Record::DifferenceDelete { directory: file, name: b"name" },
             Record::Listed(file),
         ]

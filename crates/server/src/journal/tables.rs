@@ -51,8 +51,8 @@ pub struct Tables {
     pub announced: AnnouncedDirectories,
     pub sessions: Sessions<Incoming>,
     pub intents: BTreeMap<u64, Intent>,
-    /// Ids of removed directories that clients may have cached (`tree::invalidation`), each with the tree change that was
-    /// under way when it was buried, or 0.
+    /// Ids of removed directories that clients may have cached (`tree::invalidation`), each with the tree change that
+    /// was under way when it was buried, or 0.
     pub tombstones: FastMap<u64, u64>,
     pub marks: FastMap<u64, Mark>,
     /// Changes that wait for the decision of their coordinator, by its number and the change's.
@@ -130,11 +130,12 @@ impl Tables {
         if !self.watches.is_empty() {
             watches::note(self, &record);
         }
-        let of_backing = self.of_backing(&record);
-        self.apply_record(record, time, replaying);
-        if let Some(id) = of_backing {
-            self.note_backing_change(id);
+        if self.backing.root.is_none() {
+            return self.apply_record(record, time, replaying);
         }
+        let counted = self.before_backing_change(&record);
+        self.apply_record(record, time, replaying);
+        self.after_backing_change(counted);
     }
 
     fn apply_record(&mut self, record: Record<'_>, time: i64, replaying: Option<Nanos>) {
@@ -168,12 +169,15 @@ impl Tables {
             }
             Record::InodeDelete(id) => {
                 self.open.note_no_orphan(id);
-                if self.inodes.remove(id) == Some(Kind::Directory) {
-                    self.announced.forget(id);
+                match self.inodes.remove(id) {
+                    Some(Kind::Directory) => self.announced.forget(id),
+                    Some(_) => self.backing.remove_place(id),
+                    // Late, and of a directory it stays.
+                    None if self.backing.place(id).is_some_and(|place| place.base > 0) => self.backing.remove_place(id),
+                    None => {}
                 }
                 self.extended.remove_inode(id);
                 self.file_locks.remove_file(id);
-                self.backing.remove_place(id);
             }
             Record::SessionPut { session, born } => self.sessions.add(session, born, replaying.unwrap_or(0)),
             Record::SessionDelete(session) => {
@@ -201,7 +205,7 @@ impl Tables {
             Record::Tombstone(directory) => {
                 self.tombstones.insert(directory.0, self.tree.mark().map_or(0, |mark| mark.number));
                 self.names.forget(directory);
-                self.backing.forget_directory(directory);
+                self.backing.note_removed(directory);
             }
             Record::TombstoneDelete(directory) => drop(self.tombstones.remove(&directory.0)),
             Record::MarkPut { directory, coordinator, attempt } => self.mark(directory, coordinator, attempt),
@@ -237,7 +241,7 @@ impl Tables {
             Record::TreeFloor(number) => self.tree.put_floor(number),
             Record::ChangePut { file, number } => drop(self.changes.insert(file.0, number)),
             Record::ChangeDelete(file) => drop(self.changes.remove(&file.0)),
-            Record::BackingRoot(root) => self.backing.root = Some(root),
+            Record::BackingRoot(root) => self.set_backing_root(root),
             Record::PlacePut { id, place } => self.backing.put_place(id, place),
             Record::PlaceDelete(id) => self.backing.remove_place(id),
             Record::StandingPut { file, index, standing } => self.backing.put_standing(file, index, standing),
@@ -246,6 +250,10 @@ impl Tables {
             }
             Record::DifferenceDelete { directory, name } => self.backing.remove_difference(directory, name),
             Record::Listed(directory) => self.backing.note_listed(directory),
+            Record::Written(id) => self.backing.note_written(id),
+            Record::Carried { id, place, is_written } => self.backing.put_carried(id, place, is_written),
+            Record::NextPut { id, place } => self.backing.put_next(id, place),
+            Record::DirectoryForgotten(directory) => self.backing.forget_directory(directory),
             Record::Numbers { number_limit, generation_limit } => {
                 self.number_limit = self.number_limit.max(number_limit);
                 self.generation_limit = self.generation_limit.max(generation_limit);
@@ -319,8 +327,8 @@ mod tests {
     use super::*;
     use wire::messages::{TreeEntry, TreeLogEntry};
 
-    /// Goal: a server that is told late that all is to be forgotten keeps what it has buried since it was marked, and one
-    /// that knows nothing of the mark keeps all.
+    /// Goal: a server that is told late that all is to be forgotten keeps what it has buried since it was marked, and
+    /// one that knows nothing of the mark keeps all.
     #[test]
     fn late_invalidation_keeps_what_was_buried_since() {
         let all = |number| TreeLogEntry { number, directory: FileId::ROOT, kind: tree_kinds::ALL };

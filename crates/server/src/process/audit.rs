@@ -57,8 +57,8 @@ pub struct Audit {
     pub submissions_found_made: u64,
     /// Numbers that are set aside and were not given out.
     pub numbers_left: u64,
-    /// Of the backing tree: what was taken up, its chunks that are here, those of them that are dirty, names that differ,
-    /// directories that are listed.
+    /// Of the backing tree: what was taken up, its chunks that are here, those of them that are dirty, names that
+    /// differ, directories that are listed.
     pub backing: [u64; 5],
     /// Contradictions found, in words.
     pub errors: Vec<String>,
@@ -125,8 +125,8 @@ pub fn audit(core: &Core) -> Audit {
     audit
 }
 
-/// Places are of inodes here, or of files of other servers; what was taken up here has one; what differs is in a
-/// directory of the tree, and no chunk is here that counts as absent.
+/// Places are of inodes here, or of files of other servers; what was taken up here has one, and no chunk is here that
+/// counts as absent.
 fn check_backing(core: &Core, audit: &mut Audit) {
     let tables = core.tables.borrow();
     if !tables.backing_is_counted() {
@@ -134,8 +134,9 @@ fn check_backing(core: &Core, audit: &mut Audit) {
     }
     for (id, taken_up) in tables.backing.taken_up() {
         let is_home = core.cluster.home_of(id) == Some(core.index);
-        if !id.is_from_behind() || is_home && !tables.inodes.contains(id) {
-            audit.errors.push(format!("{id} has a place behind, but is not here, or was made here"));
+        // Of a directory that is gone the place stays until it is gone behind.
+        if is_home && taken_up.place.base > 0 && !tables.inodes.contains(id) {
+            audit.errors.push(format!("{id} has a place behind, but is not here"));
         }
         if is_home && tables.inodes.get(id).is_some_and(|inode| inode.attributes.size < taken_up.place.base) {
             audit.errors.push(format!("file {id} is smaller than what counts of it behind"));
@@ -144,12 +145,6 @@ fn check_backing(core: &Core, audit: &mut Audit) {
     for inode in tables.inodes.iter().filter(|inode| inode.attributes.id.is_from_behind()) {
         if tables.backing.place(inode.attributes.id).is_none() {
             audit.errors.push(format!("inode {} was taken up, but nobody knows from where", inode.attributes.id));
-        }
-    }
-    for (directory, name, _) in tables.backing.differences() {
-        if !core.is_behind(directory) {
-            let name = String::from_utf8_lossy(name);
-            audit.errors.push(format!("name {directory}/{name} differs, but nothing is behind its directory"));
         }
     }
 }

@@ -33,8 +33,8 @@ const NUMBER_COUNT: u64 = 1024;
 /// have.
 const RECORD_SIZE_MAX: u64 = 512;
 const RESERVE: u64 = 16 << 10;
-/// What that may be more where there is a backing tree: the name differs then.
-const DIFFERENCE_SIZE_MAX: u64 = 320;
+/// What that may be more where there is a backing tree: the name differs then, and the file was changed.
+const DIFFERENCE_SIZE_MAX: u64 = 448;
 /// The same of a write, with the whole of a chunk of which each page is an extent and a range of its own; and pages
 /// that the writes of one client take at most: those of as many bytes as it may have submitted, and two more for each.
 const WRITE_RECORD_SIZE_MAX: u64 = RECORD_SIZE_MAX + 24 * (SUBMITTED_CHUNK_SIZE_MAX as u64 / PAGE_SIZE);

@@ -98,8 +98,8 @@ async fn remove_directory(caller: &Caller, parent: FileId, name: &str) -> Answer
     }
 }
 
-/// Goal: all that is behind is seen here, whatever is asked first, by each server's own looks; what is there twice costs
-/// nothing twice; a restart knows it.
+/// Goal: all that is behind is seen here, whatever is asked first, by each server's own looks; what is there twice
+/// costs nothing twice; a restart knows it.
 #[test]
 fn a_tree_is_seen_as_it_is() {
     for seed in 0..10 {
@@ -151,8 +151,8 @@ fn a_tree_is_seen_as_it_is() {
     }
 }
 
-/// Goal: a write into the middle of what is behind, a truncate, an append, a punched hole and the look for data all have
-/// the bytes of both sides, and the tree behind stays as it was.
+/// Goal: a write into the middle of what is behind, a truncate, an append, a punched hole and the look for data all
+/// have the bytes of both sides, and the tree behind stays as it was.
 #[test]
 fn changes_are_made_over_what_is_behind() {
     for seed in 0..10 {
@@ -456,6 +456,107 @@ fn a_directory_that_was_replaced_is_not_taken_for_another() {
         test.run(0, async move {
             let d = find(&caller, "d").await.expect("there").id;
             assert_eq!(caller.list(d).await.expect("listed"), ["e", "empty", "holes", "large"]);
+        });
+        test.settle();
+    }
+}
+
+/// Has everything carried behind, and waits for the end.
+async fn flush(caller: &Caller) -> FlushReply {
+    let mut ticket = 0;
+    loop {
+        let request = FlushRequest { ticket, paths: Vec::new() };
+        let reply = caller.call(caller.home(ROOT), Operation::Flush, &request).await.expect("flushed");
+        let reply = FlushReply::from_bytes(&reply.params).expect("the reply is well-formed");
+        if reply.state == flush_states::ENDED {
+            return reply;
+        }
+        ticket = reply.ticket;
+    }
+}
+
+/// Goal: a flush writes nothing to a directory that somebody has put in the place of one, removes nothing in it, and
+/// goes on when the right one is back.
+#[test]
+fn a_flush_leaves_a_directory_that_was_replaced_alone() {
+    for seed in 0..8 {
+        let (test, files) = TestCluster::over_a_site(seed, 1 + seed as u32 % 4, populate);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        test.run(0, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            own.create(d, "made").await.expect("made");
+            own.make_directory(d, "new").await.expect("made");
+            own.unlink(d, "holes").await.expect("removed");
+            let large = find(&own, "d/large").await.expect("there");
+            write(&own, &large, 0, b"changed").await;
+            let mode =
+                SetAttributesRequest { file: d, mask: set_mask::MODE, mode: 0o700, uid: 0, gid: 0, atime: 0, mtime: 0 };
+            own.set(mode).await.expect("set");
+        });
+        let site = test.world.outsider();
+        site.rename("d", "away");
+        site.make_directory("d");
+        site.write("d/holes", 0, b"another one");
+        site.write("d/large", 0, b"another one");
+        let later = test.world.now() + 2 * SECOND;
+        test.world.run_until(|| test.world.now() > later, LIMIT);
+        let own = caller.clone();
+        let reply = test.run(0, async move { flush(&own).await });
+        let failed: Vec<String> = reply.paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+        assert_eq!(failed, ["d", "d/holes", "d/large", "d/made", "d/new"], "seed {seed}");
+        assert_eq!(site.list("d"), [b"holes".to_vec(), b"large".to_vec()]);
+        for name in ["d/holes", "d/large"] {
+            assert_eq!(site.read(name), Some(b"another one".to_vec()));
+        }
+        assert_eq!(site.read("away/large").as_ref(), Some(&files["d/large"]));
+        site.rename("d", "other");
+        site.rename("away", "d");
+        test.world.run_until(|| test.world.now() > later + 2 * SECOND, LIMIT);
+        let own = caller.clone();
+        let reply = test.run(0, async move { flush(&own).await });
+        assert_eq!((reply.failed, &reply.paths), (0, &Vec::new()), "seed {seed}");
+        let mut names = site.list("d");
+        names.sort();
+        assert_eq!(names, ["e", "empty", "large", "made", "new"].map(|name| name.as_bytes().to_vec()));
+        assert_eq!(site.read("d/large").map(|bytes| bytes[..7].to_vec()), Some(b"changed".to_vec()));
+        test.settle();
+    }
+}
+
+/// Goal: a directory that was gone behind, and that a flush has made anew, is known by all servers, also by those that
+/// remember where it was before.
+#[test]
+fn a_directory_that_a_flush_made_anew_is_known() {
+    for seed in 0..8 {
+        let (test, _) = TestCluster::over_a_site(seed, 1 + seed as u32 % 4, populate);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        test.run(0, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            for number in 0..16 {
+                assert_eq!(status(&stat_at(&own, d, &format!("none{number}")).await), Status::NotFound);
+            }
+            let (mask, mode) = (set_mask::MODE, 0o700);
+            let mode = SetAttributesRequest { file: d, mask, mode, uid: 0, gid: 0, atime: 0, mtime: 0 };
+            own.set(mode).await.expect("set");
+        });
+        let site = test.world.outsider();
+        site.rename("d", "away");
+        let later = test.world.now() + 2 * SECOND;
+        test.world.run_until(|| test.world.now() > later, LIMIT);
+        let own = caller.clone();
+        let reply = test.run(0, async move { flush(&own).await });
+        assert_eq!((reply.failed, &reply.paths), (0, &Vec::new()), "seed {seed}");
+        for number in 0..16 {
+            site.write(&format!("d/new{number}"), 0, b"new");
+        }
+        test.run(0, async move {
+            let d = find(&caller, "d").await.expect("there").id;
+            for number in 0..16 {
+                assert_eq!(stat_at(&caller, d, &format!("new{number}")).await.expect("there").size, 3);
+            }
+            assert_eq!(caller.list(d).await.expect("listed").len(), 16);
         });
         test.settle();
     }

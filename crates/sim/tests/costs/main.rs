@@ -16,8 +16,9 @@ use wire::Operation;
 /// memory and writes to it are counted with real servers (`lent.rs` and `registered_buffers.rs` in
 /// `crates/client/tests`). What contacts are asked, and ask, depends on how many open a file at a time:
 /// `crates/sim/tests/scale.rs` counts it. Over a backing tree a server asks once for each file that it has a part of
-/// (AskPlace); mounts that have entries kept ask each server all the time (KeepEntries).
-const WITHOUT_LINE: [Operation; 14] = [
+/// (AskPlace), and flushes ask about all that was changed; mounts that have entries kept ask each server all the time
+/// (KeepEntries).
+const WITHOUT_LINE: [Operation; 21] = [
     Operation::OpenThrough,
     Operation::Delegate,
     Operation::Recall,
@@ -31,6 +32,13 @@ const WITHOUT_LINE: [Operation; 14] = [
     Operation::RegisterBuffers,
     Operation::CommitRegistered,
     Operation::AskPlace,
+    Operation::Flush,
+    Operation::ListChanges,
+    Operation::AskCarried,
+    Operation::CarryInode,
+    Operation::WriteShare,
+    Operation::NoteCarried,
+    Operation::NoteBehind,
     Operation::KeepEntries,
 ];
 const SERVERS_MAX: u32 = 8;

@@ -78,8 +78,9 @@ pub static ROWS: &[Command] = &[
         details: &[
             "Asks all servers to stop, waits for them, and removes the stores and the run directory. A server that does \
              not stop in time gets SIGTERM, then SIGKILL.",
-            "Nothing is carried back to a backing directory yet: where files were made, changed, moved or removed here, 'down' \
-             says what, and stops nothing unless --keep or --discard says what is to become of that.",
+            "What was made, changed, moved or removed over a backing directory is carried back to it first, as by 'tabane flush \
+             --wait'. What could not go is listed with the reason, exit status 3; then nothing is stopped, and 'down' again \
+             tries again. --keep stops the servers and keeps what is theirs, --discard loses it.",
             "Of several hosts those that can't be reached are listed with the reason, exit status 3; then the run directory \
              stays, so that 'down' again finishes when they are back, unless --forget gives them up.",
         ],
@@ -272,6 +273,9 @@ pub static ROWS: &[Command] = &[
             "Starts a cluster as 'up' does, runs the command with TABANE_CLUSTER and CHFS_SERVER in its environment, and \
              takes the cluster down again when the command has ended or a signal asks to stop. Exit status: that of the \
              command; 128 and the number of the signal if one ended it.",
+            "What was changed over a backing directory is carried back to it at the end. What could not go, or was not done \
+             when a second signal came, is listed, exit status 3 where the command had 0; then the servers are stopped, \
+             and all that they store stays for 'up' and 'down' with the run directory that is named.",
             "With --report a page says at the end what the servers did meanwhile, and what should be changed.",
             "With --hosts the servers are on other hosts, as those of 'up'; the command runs here, and --mount mounts here and on all of them.",
         ],

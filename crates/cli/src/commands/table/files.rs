@@ -2,7 +2,7 @@
 
 use super::{Command, FILES, MANY, TWO_SIDES};
 use crate::commands::{
-    checksum, directories, extended, find, flock, list, ranges, remove, rights, space, stage, stat, stream,
+    checksum, directories, extended, find, flock, flush, list, ranges, remove, rights, space, stage, stat, stream,
     synchronise, usage,
 };
 use crate::copy;
@@ -481,5 +481,24 @@ pub static ROWS: &[Command] = &[
         single_dash: false,
         takes_command_line: false,
         run: stage::run,
+    },
+    Command {
+        name: "flush",
+        group: FILES,
+        summary: "carry back to the backing directory what was changed over it",
+        operands: "[PATH...]",
+        operand_count: (0, MANY),
+        details: &[
+            "The servers do it, with what is below the paths or all there is. A file is written whole under a hidden name \
+             beside its own, and gets its name when all of it is there and synced; one that is written to meanwhile is \
+             tried again. With --wait the command ends when that is done.",
+            "Exit status 3 where some changes could not be carried back; they are listed with the reason, and stay here. What \
+             somebody else has changed there meanwhile is not replaced: ours goes beside it as NAME.tabane-ID.",
+        ],
+        example: "tabane flush --wait\ntabane flush --wait :/results",
+        options: &["wait", "progress", "cluster", "timeout-ms", "contact"],
+        single_dash: false,
+        takes_command_line: false,
+        run: flush::run,
     },
 ];

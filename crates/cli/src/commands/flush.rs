@@ -1,0 +1,131 @@
+//! `tabane flush`: what was changed over a backing directory is carried back to it.
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Outcome, show};
+use crate::paths::inside;
+use crate::session::Session;
+use crate::text::{count_words, duration_words, plural, size_words};
+use client::{FileSystem, FlushReport};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use reactor::{Nanos, Reactor};
+use std::cell::Cell;
+use std::io::IsTerminal;
+
+/// Exit status when some changes could not be carried back.
+pub const SOME_FAILED: u8 = 3;
+const LINE_INTERVAL: Nanos = 5_000_000_000;
+
+/// A bar on a terminal, else a line every few seconds.
+struct Shown {
+    reactor: Reactor,
+    started: Nanos,
+    bar: Option<ProgressBar>,
+    last_line: Cell<Nanos>,
+    is_wanted: bool,
+}
+
+impl Shown {
+    fn new(reactor: &Reactor, is_wanted: bool) -> Shown {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr());
+            // The template is ours; should it not be understood, the plain bar does.
+            if let Ok(style) = ProgressStyle::with_template("{wide_bar} {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Shown { reactor: reactor.clone(), started: reactor.now(), bar, last_line: Cell::new(reactor.now()), is_wanted }
+    }
+
+    fn tell(&self, report: &FlushReport) {
+        let elapsed = self.reactor.now() - self.started;
+        let rate = (report.bytes as f64 * 1e9 / elapsed.max(1) as f64) as u64;
+        let left = match report.done {
+            0 => String::new(),
+            done => format!(", {} left", duration_words(elapsed / done * report.left)),
+        };
+        let words = format!(
+            "{} of {} changes, {}, {}/s{left}",
+            count_words(report.done),
+            count_words(report.done + report.left),
+            size_words(report.bytes),
+            size_words(rate)
+        );
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length((report.done + report.left).max(1));
+                bar.set_position(report.done);
+                bar.set_message(words);
+            }
+            None if self.is_wanted && self.reactor.now() - self.last_line.get() >= LINE_INTERVAL => {
+                self.last_line.set(self.reactor.now());
+                eprintln!("{words}");
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Carries all changes back, shows how that goes, and lists on standard error what could not go.
+pub async fn flush_all(
+    reactor: &Reactor,
+    files: &FileSystem,
+    paths: &[Vec<u8>],
+    is_wanted: bool,
+) -> Outcome<FlushReport> {
+    let shown = Shown::new(reactor, is_wanted);
+    let report = files.flush(paths, &|report| shown.tell(report)).await;
+    drop(shown);
+    let report = report.map_err(|error| Failure::failed(error.to_string()))?;
+    for (path, reason) in &report.failures {
+        eprintln!("tabane: flush: {}: {reason}", show(&[b"/", path.as_slice()].concat()));
+    }
+    let untold = report.failed - report.failures.len() as u64;
+    if untold > 0 {
+        eprintln!("tabane: flush: and {} more", plural(untold, "change"));
+    }
+    Ok(report)
+}
+
+/// `tabane flush`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let session = Session::open(arguments)?;
+    let reactor = session.reactor.clone();
+    let of_root = |path: Vec<u8>| {
+        let start = path.iter().position(|byte| *byte != b'/').unwrap_or(path.len());
+        let end = path.iter().rposition(|byte| *byte != b'/').map_or(start, |last| last + 1);
+        path[start..end.max(start)].to_vec()
+    };
+    let mut paths: Vec<Vec<u8>> = arguments.operand_bytes().iter().map(|path| of_root(inside(path))).collect();
+    if paths.iter().any(Vec::is_empty) {
+        paths.clear();
+    }
+    if !arguments.flag("wait") {
+        let begun = session.block_on(session.files.begin_flush(&paths));
+        return begun.map_err(|error| Failure::failed(error.to_string()));
+    }
+    let started = reactor.now();
+    let report = session.block_on(flush_all(&reactor, &session.files, &paths, arguments.flag("progress")))?;
+    println!(
+        "{}, {} are in the backing directory, after {}",
+        plural(report.done, "change"),
+        size_words(report.bytes),
+        duration_words(reactor.now() - started)
+    );
+    if report.failed == 0 {
+        return Ok(());
+    }
+    eprintln!(
+        "tabane: flush: {} could not be carried back; the same command tries again",
+        plural(report.failed, "change")
+    );
+    Err(Failure::Said(SOME_FAILED))
+}

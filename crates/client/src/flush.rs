@@ -1,0 +1,61 @@
+//! Having changes carried back to the backing directory (docs/cache.md): the servers do it, and this client asks how
+//! far they have come.
+
+use crate::error::{RequestError, Result};
+use crate::filesystem::{FileSystem, about_server};
+use wire::messages::{FlushReply, FlushRequest, flush_states};
+use wire::{Decode, FileId, Operation};
+
+/// What a flush has come to, or has come to so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FlushReport {
+    /// Files, directories and names that were brought into line, and bytes of files.
+    pub done: u64,
+    pub bytes: u64,
+    /// What is still to be done, as far as it is known.
+    pub left: u64,
+    /// How many could not be brought into line.
+    pub failed: u64,
+    /// Some of them: paths from the root, and why.
+    pub failures: Vec<(Vec<u8>, String)>,
+}
+
+impl FileSystem {
+    /// Has all that is not in the backing directory as it is here brought into line, below some paths (from the root,
+    /// without a slash in front) or all, and returns when that has ended. `tell` hears how it goes. Errors: `Invalid`
+    /// without a backing directory, `AccessDenied` for whom the servers do not belong to.
+    pub async fn flush(&self, paths: &[Vec<u8>], tell: &dyn Fn(&FlushReport)) -> Result<FlushReport> {
+        let mut ticket = 0;
+        loop {
+            let request = FlushRequest { ticket, paths: paths.to_vec() };
+            let reply = self.ask_flush(&request).await?;
+            let failures = reply.paths.into_iter().zip(reply.reasons);
+            let report = FlushReport {
+                done: reply.done,
+                bytes: reply.bytes,
+                left: reply.left,
+                failed: reply.failed,
+                failures: failures.map(|(path, why)| (path, String::from_utf8_lossy(&why).into_owned())).collect(),
+            };
+            // A server that was started again knows nothing of what it did; what was done it finds done.
+            ticket = if reply.state == flush_states::UNKNOWN { 0 } else { reply.ticket };
+            match reply.state {
+                flush_states::ENDED => return Ok(report),
+                _ => tell(&report),
+            }
+        }
+    }
+
+    /// Begins the same, and leaves it to the servers.
+    pub async fn begin_flush(&self, paths: &[Vec<u8>]) -> Result<()> {
+        self.ask_flush(&FlushRequest { ticket: 0, paths: paths.to_vec() }).await.map(drop)
+    }
+
+    async fn ask_flush(&self, request: &FlushRequest) -> Result<FlushReply> {
+        let server = self.servers.cluster.home_of(FileId::ROOT).unwrap_or(0);
+        let reply = self.servers.ask(server, Operation::Flush, request).await;
+        let reply = reply.map_err(|request_error| about_server(request_error, server))?;
+        let malformed = |malformed| RequestError::malformed(Operation::Flush, server, malformed);
+        FlushReply::from_bytes(&reply.params).map_err(|error| about_server(malformed(error), server))
+    }
+}

@@ -1,0 +1,964 @@
+//! Carrying one inode behind, at its home: a file is written whole to a hidden name in the directory where it belongs,
+//! by all servers that have bytes of it, and renamed into place when all of it is there and synced, and nothing of it
+//! was changed meanwhile. Directories and symbolic links go the same way, without bytes.
+//!
+//! Invariants
+//! 1. Who may replace what is behind is known: the rename happens only if the name has what the wish says, or nothing
+//!    where it says nothing. Else it is a conflict: theirs keeps the name, and ours goes beside it.
+//! 2. Before the rename the name's server has journalled what is about to be there, and this server the place that the
+//!    inode is about to have: so a later life finds its own work by the inode's number.
+//! 3. Chunks that are absent come from the place of before, which is looked at before that and after it. Until this
+//!    server has journalled the new place nobody is told the old one (`moving`).
+//! 4. What is written counts as carried only when all holders have said that nothing was changed since they began.
+
+use super::flush::WAIT_NS;
+use super::table::known_of;
+use super::{BackingFault, BackingUse, joined};
+use crate::core::{Core, Failure, Notice, all, until};
+use crate::files::inodes::Inode;
+use crate::handlers::{Progress, later};
+use crate::journal::records::Record;
+use crate::journal::tables::Tables;
+use crate::names::{WalkPosition, cursor_of};
+use reactor::backing::{
+    AttributeChange, BackingAttributes, BackingDirectory, BackingError, CALL_SIZE_MAX, FileKind, RenameMode, SeekKind,
+};
+use reactor::{Class, LocalFuture, Nanos};
+use std::rc::Rc;
+use wire::messages::*;
+use wire::{Attributes, Decode, Encode, FileId, Kind, Operation, Status};
+
+/// Attempts at a file that is written to meanwhile.
+const ATTEMPTS_MAX: u32 = 3;
+const ATTEMPT_PAUSE_NS: Nanos = 200_000_000;
+/// Names that a server looks through for one answer and at a time, and entries of one, which have to fit into a
+/// message.
+const WALK_COUNT: usize = 4096;
+const STEP_COUNT: usize = 16;
+const ENTRIES_MAX: usize = 64;
+/// Wishes that are kept; those that have ended go first.
+const CARRIES_MAX: usize = 4096;
+/// Bits of rights while a file is written.
+const HIDDEN_MODE: u32 = 0o600;
+const KEY_SPACE: &[u8] = b"user.";
+
+/// A wish to carry an inode, and what came of it.
+pub struct CarryTask {
+    wish: u64,
+    done: Notice<Result<Carried, Failure>>,
+    is_done: std::cell::Cell<bool>,
+}
+
+/// An inode that is behind now.
+#[derive(Clone)]
+struct Carried {
+    known: KnownBehind,
+    bytes: u64,
+}
+
+/// `CarryInode`, at the home.
+pub fn carry_inode(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
+    let request = CarryInodeRequest::from_bytes(params)?;
+    core.check_backing()?;
+    core.check_home(request.id)?;
+    let core = core.clone();
+    later(async move { Ok(core.carry_inode(request).await) })
+}
+
+/// `NoteBehind`, at the server of a name.
+pub fn note_behind(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
+    let request = NoteBehindRequest::from_bytes(params)?;
+    core.check_backing()?;
+    let core = core.clone();
+    later(async move {
+        core.note_behind(request).await?;
+        Ok(Empty {})
+    })
+}
+
+/// `ListChanges`: what is not behind as it is here, as far as this server knows.
+pub fn list_changes(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
+    let request = ListChangesRequest::from_bytes(params)?;
+    core.check_backing()?;
+    core.list_changes(&request).encode(reply);
+    Ok(Progress::Done)
+}
+
+/// The stages of a list of changes.
+mod stages {
+    pub const END: u8 = 0;
+    pub const NAMES: u8 = 1;
+    pub const RECORDS: u8 = 2;
+    pub const INODES: u8 = 3;
+}
+
+/// Where a list of changes begins.
+pub const LIST_START: ListChangesRequest =
+    ListChangesRequest { stage: stages::NAMES, directory: 0, cursor: 0, name: Vec::new() };
+
+/// Whether something behind is what is known of it. Of a directory its inode counts.
+pub fn is_known(found: &BackingAttributes, known: &KnownBehind) -> bool {
+    let identity = &found.identity;
+    match found.kind {
+        FileKind::Directory => known.inode == identity.inode || known.inode == 0,
+        _ => {
+            (identity.inode, identity.size, identity.mtime, identity.ctime)
+                == (known.inode, known.size, known.mtime, known.ctime)
+        }
+    }
+}
+
+/// Whether something behind is what was about to be put there, whose ctime its rename may have moved.
+pub fn is_next(found: &BackingAttributes, next: &KnownBehind) -> bool {
+    let identity = &found.identity;
+    match found.kind {
+        FileKind::Directory => next.inode == 0,
+        _ => (identity.inode, identity.size, identity.mtime) == (next.inode, next.size, next.mtime),
+    }
+}
+
+/// What stands for a directory that is not there yet.
+const NEW_DIRECTORY: KnownBehind = KnownBehind { inode: 0, size: 0, mtime: 0, ctime: 0 };
+
+/// By what something is known that was found.
+pub fn known_found(found: &BackingAttributes) -> KnownBehind {
+    let identity = &found.identity;
+    KnownBehind { inode: identity.inode, size: identity.size, mtime: identity.mtime, ctime: identity.ctime }
+}
+
+fn words(text: impl Into<String>) -> Failure {
+    Failure::with_text(Status::Io, text)
+}
+
+impl BackingUse {
+    /// The directory at a path from the root.
+    pub(super) async fn open_path(&self, path: &[u8]) -> Result<BackingDirectory, BackingError> {
+        let root = self.tree.root().await?;
+        if path.is_empty() { Ok(root) } else { root.open_directory(path).await }
+    }
+
+    /// What a name stands for; nothing where there is none.
+    pub(super) async fn look_for(
+        &self,
+        directory: &BackingDirectory,
+        name: &[u8],
+    ) -> Result<Option<BackingAttributes>, Failure> {
+        match directory.look(name).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(self.failure(error)),
+        }
+    }
+
+    /// Removes a name of our own, if it is there.
+    pub(super) async fn remove_hidden(&self, directory: &BackingDirectory, name: &[u8]) -> Result<(), Failure> {
+        match directory.remove(name).await {
+            Err(error) if !error.is_not_found() => Err(self.failure(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes what was done to names of a directory durable.
+    pub(super) async fn sync_names(&self, directory: &BackingDirectory) -> Result<(), Failure> {
+        if self.has_fault(BackingFault::SyncsNothing) {
+            return Ok(());
+        }
+        directory.sync().await.map_err(|error| self.failure(error))
+    }
+}
+
+impl Core {
+    /// Begins to carry an inode, or joins whoever does at the same wish; waits a moment for the end.
+    pub(super) async fn carry_inode(self: &Rc<Self>, request: CarryInodeRequest) -> CarryInodeReply {
+        let running = |state, reason: &[u8]| CarryInodeReply { state, behind: None, bytes: 0, reason: reason.to_vec() };
+        let known = self.backing().carries.borrow().get(&request.id.0).cloned();
+        let task = match known {
+            Some(task) if task.wish == request.wish => task,
+            Some(task) if !task.is_done.get() => {
+                // That of somebody who has gone; it ends by itself.
+                until(&self.reactor, self.reactor.now() + WAIT_NS, task.done.wait()).await;
+                return running(flush_states::RUNNING, b"");
+            }
+            _ => self.start_carry(request),
+        };
+        match until(&self.reactor, self.reactor.now() + WAIT_NS, task.done.wait()).await {
+            None => running(flush_states::RUNNING, b""),
+            Some(Err(failure)) => running(flush_states::ENDED, &reason_of(&failure)),
+            Some(Ok(Carried { known, bytes })) => {
+                CarryInodeReply { state: flush_states::ENDED, behind: Some(known), bytes, reason: Vec::new() }
+            }
+        }
+    }
+
+    fn start_carry(self: &Rc<Self>, request: CarryInodeRequest) -> Rc<CarryTask> {
+        let task = Rc::new(CarryTask { wish: request.wish, done: Notice::new(), is_done: Default::default() });
+        {
+            let mut carries = self.backing().carries.borrow_mut();
+            if carries.len() >= CARRIES_MAX {
+                carries.retain(|_, task| !task.is_done.get());
+            }
+            carries.insert(request.id.0, task.clone());
+        }
+        let (core, own) = (self.clone(), task.clone());
+        self.reactor.spawn(Class::Background, async move {
+            let result = core.carry_now(&request).await;
+            own.is_done.set(true);
+            own.done.tell(result);
+        });
+        task
+    }
+
+    async fn carry_now(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<Carried, Failure> {
+        self.take_next_place(request.id).await?;
+        // Of one that keeps its name what is known is its place, as it is now.
+        let own =
+            self.tables.borrow().backing.place(request.id).filter(|place| place.path == request.path).map(known_of);
+        let (known, same_as) = match (&request.known, own) {
+            (None, Some(own)) => (Some(own), request.id),
+            (known, _) => (known.clone(), request.same_as),
+        };
+        let request = &CarryInodeRequest { known, same_as, ..request.clone() };
+        let inode = self.inode(request.id)?;
+        match inode.attributes.kind {
+            Kind::Directory => self.carry_directory(request, &inode).await,
+            Kind::File => self.carry_file(request).await,
+            Kind::Symlink => self.carry_symlink(request, &inode).await,
+            _ => Err(words("pipes, sockets and devices are not carried behind")),
+        }
+    }
+
+    /// The directory that a wish is about, and the name in it.
+    async fn open_parent<'a>(
+        self: &Rc<Self>,
+        request: &'a CarryInodeRequest,
+    ) -> Result<(BackingDirectory, &'a [u8], &'a [u8]), Failure> {
+        let (path, name) = match request.path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&request.path[..at], &request.path[at + 1..]),
+            None => (&[][..], &request.path[..]),
+        };
+        if !request.is_parked {
+            let (place, opened) = self.open_behind(request.parent, self.reactor.now() + self.options.timeout).await?;
+            if *place.path == *path {
+                return Ok((opened, path, name));
+            }
+        }
+        let opened = self.backing().open_path(path).await.map_err(|error| self.backing().failure(error))?;
+        Ok((opened, path, name))
+    }
+
+    async fn carry_directory(self: &Rc<Self>, request: &CarryInodeRequest, inode: &Inode) -> Result<Carried, Failure> {
+        let backing = self.backing();
+        let failed = |error| backing.failure(error);
+        let (parent, _, name) = self.open_parent(request).await?;
+        let attributes = &inode.attributes;
+        let was_there = backing.look_for(&parent, name).await?.is_some();
+        if !was_there {
+            self.note_next(request, NEW_DIRECTORY).await?;
+            match parent.make_directory(name, 0o700).await {
+                Err(error) if !error.is_taken() => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        let found = backing.look_for(&parent, name).await?;
+        let found = found.filter(|found| found.kind == FileKind::Directory);
+        let found = found.ok_or_else(|| words("there is something else there that is no directory"))?;
+        if was_there && self.checks_identity() && !self.may_be_own(request, &found) {
+            return Err(backing.changed(&request.path));
+        }
+        set_rights(backing, &parent, name, attributes, &found).await?;
+        backing.sync_names(&parent).await?;
+        let known = known_found(&found);
+        let place = self.place_of(request, &found, attributes, 0);
+        self.put_carried_here(request.id, place, &|| has_other_rights(self, request.id, attributes)).await?;
+        self.note_now(request, &known).await?;
+        Ok(Carried { known, bytes: 0 })
+    }
+
+    /// Whether a directory that is there already is this one: the one that it was, or that an earlier flush made; or
+    /// anybody's, if it was never there.
+    fn may_be_own(&self, request: &CarryInodeRequest, found: &BackingAttributes) -> bool {
+        let tables = self.tables.borrow();
+        let own = tables.backing.place(request.id).filter(|own| own.path == request.path && own.inode != 0);
+        own.is_none_or(|own| own.inode == found.identity.inode)
+            || request.known.as_ref().is_some_and(|known| is_known(found, known))
+    }
+
+    async fn carry_symlink(self: &Rc<Self>, request: &CarryInodeRequest, inode: &Inode) -> Result<Carried, Failure> {
+        let backing = self.backing();
+        let (parent, _, name) = self.open_parent(request).await?;
+        let hidden = self.hidden_name(request.id);
+        backing.remove_hidden(&parent, &hidden).await?;
+        parent.make_symlink(&hidden, inode.target()).await.map_err(|error| backing.failure(error))?;
+        let found = parent.look(&hidden).await.map_err(|error| backing.failure(error))?;
+        let attributes = &inode.attributes;
+        let change = AttributeChange {
+            owner: owner_wanted(attributes, &found),
+            atime: Some(attributes.atime),
+            mtime: Some(attributes.mtime),
+            mode: None,
+        };
+        set_as_far_as_allowed(backing, &parent, &hidden, change).await?;
+        let known = self.give_name(request, (&parent, &hidden, name), attributes).await?;
+        let place = self.tables.borrow().backing.place(request.id).cloned();
+        if let Some(place) = place {
+            self.put_carried_here(request.id, place, &|| false).await?;
+        }
+        self.note_now(request, &known).await?;
+        Ok(Carried { known, bytes: 0 })
+    }
+
+    async fn carry_file(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<Carried, Failure> {
+        for attempt in 0..ATTEMPTS_MAX {
+            if attempt > 0 {
+                self.reactor.sleep(ATTEMPT_PAUSE_NS).await;
+            }
+            let (parent, directory, name) = self.open_parent(request).await?;
+            let hidden = self.hidden_name(request.id);
+            let done = self.write_and_name(request, (&parent, directory, name), &hidden).await;
+            match done {
+                Ok(Some(carried)) => return Ok(carried),
+                Ok(None) => {}
+                Err(failure) => {
+                    // It goes with the next attempt at this file, if not now.
+                    let _: Result<(), Failure> = self.backing().remove_hidden(&parent, &hidden).await;
+                    return Err(failure);
+                }
+            }
+        }
+        Err(words("it is written to all the time"))
+    }
+
+    /// Writes a file whole and gives it its name; nothing if it was changed meanwhile.
+    async fn write_and_name(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        (parent, directory, name): (&BackingDirectory, &[u8], &[u8]),
+        hidden: &[u8],
+    ) -> Result<Option<Carried>, Failure> {
+        let (backing, file) = (self.backing(), request.id);
+        let failed = |error| backing.failure(error);
+        let wish = self.reactor.random();
+        // What other servers know of size and times comes into the inode, and no truncate or append is half done.
+        let (inode, share) = {
+            let turn = self.turns.take(file.0).await;
+            self.glimpse_in_turn(file, true, &turn).await?;
+            let inode = self.inode(file)?;
+            if !inode.announced().is_empty() {
+                // Somebody has announced a write since he was asked, and may have written before he is asked for it.
+                return Ok(None);
+            }
+            let attributes = &inode.attributes;
+            let path = joined(directory, hidden);
+            let share = WriteShareRequest { file, wish, layout: attributes.layout, size: attributes.size, path };
+            self.register_share(&share);
+            (inode, share)
+        };
+        let old = self.tables.borrow().backing.place(file).cloned().filter(|place| place.inode != 0);
+        let attributes = &inode.attributes;
+        backing.remove_hidden(parent, hidden).await?;
+        let target = parent.make_file(hidden, HIDDEN_MODE).await.map_err(failed)?;
+        target.set_size(attributes.size).await.map_err(failed)?;
+        if let Some(old) = old.as_ref().filter(|old| old.base > 0) {
+            self.copy_base(file, old, attributes, &target).await?;
+        }
+        let mut bytes = 0;
+        let holders: Vec<u32> =
+            inode.holders().iter().copied().filter(|holder| *holder != self.index).chain([self.index]).collect();
+        let asked = holders.iter().map(|holder| {
+            let (core, share, holder) = (self.clone(), share.clone(), *holder);
+            Box::pin(async move { core.have_written(holder, share).await }) as LocalFuture<Result<u64, Failure>>
+        });
+        let written = all(asked.collect()).await;
+        for share in written {
+            bytes += share?;
+        }
+        self.set_attributes_behind(file, attributes, old.as_ref(), (parent, hidden)).await?;
+        if !backing.has_fault(BackingFault::SyncsNothing) {
+            target.sync().await.map_err(failed)?;
+        }
+        drop(target);
+        if self.was_changed(&holders, &share).await? {
+            backing.remove_hidden(parent, hidden).await?;
+            return Ok(None);
+        }
+        let known = self.give_name(request, (parent, hidden, name), attributes).await?;
+        self.settle_place(request, &holders, wish).await?;
+        if !request.is_parked {
+            self.note_now(request, &known).await?;
+        }
+        self.remove_parked(request, old.as_ref()).await?;
+        Ok(Some(Carried { known, bytes }))
+    }
+
+    /// Copies what may be behind alone from the place of before.
+    async fn copy_base(
+        self: &Rc<Self>,
+        file: FileId,
+        old: &BackingPlace,
+        attributes: &Attributes,
+        target: &reactor::backing::BackingFile,
+    ) -> Result<(), Failure> {
+        let backing = self.backing();
+        let mut opened = None;
+        let end = old.base.min(attributes.size);
+        let chunk_size = u64::from(attributes.layout.chunk_size);
+        let mut offset = 0;
+        while offset < end {
+            let index = offset / chunk_size;
+            let chunk_end = ((index + 1) * chunk_size).min(end);
+            // Of the chunks of this server those alone that are absent.
+            let is_here = self.cluster.chunk_server(file, &attributes.layout, index) == self.index
+                && self.tables.borrow().backing.get(file).is_some_and(|taken_up| !taken_up.is_absent(index));
+            if is_here {
+                offset = chunk_end;
+                continue;
+            }
+            if opened.is_none() {
+                opened = Some(backing.open_checked(old, self.checks_identity()).await?);
+            }
+            let Some(source) = &opened else { continue };
+            let data = source.seek(offset, SeekKind::Data).await.map_err(|error| backing.failure(error))?;
+            if data.is_none_or(|data| data > offset) {
+                offset = data.unwrap_or(end).min(end);
+                continue;
+            }
+            let size = (chunk_end - offset).min(CALL_SIZE_MAX as u64);
+            let (read, memory) = source.read(offset, vec![0; size as usize]).await;
+            if read.map_err(|error| backing.failure(error))? as u64 != size {
+                return Err(backing.changed(&old.path));
+            }
+            let bytes = memory.into_bytes();
+            if bytes.iter().any(|byte| *byte != 0) {
+                target.write(offset, bytes).await.0.map_err(|error| backing.failure(error))?;
+            }
+            offset += size;
+        }
+        match &opened {
+            Some(source) => backing.check(source, old, self.checks_identity()).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Has a holder write its share, and waits for the end of that. Returns the bytes.
+    async fn have_written(self: &Rc<Self>, holder: u32, share: WriteShareRequest) -> Result<u64, Failure> {
+        loop {
+            let reply = self.ask_share(holder, &share).await?;
+            match reply.state {
+                flush_states::RUNNING => {}
+                _ if reply.reason.is_empty() => return Ok(reply.bytes),
+                _ => return Err(words(String::from_utf8_lossy(&reply.reason))),
+            }
+        }
+    }
+
+    async fn ask_share(self: &Rc<Self>, holder: u32, share: &WriteShareRequest) -> Result<WriteShareReply, Failure> {
+        if holder == self.index {
+            return Ok(self.write_share(share.clone()).await);
+        }
+        self.peers.call(holder, Operation::WriteShare, share, None).await
+    }
+
+    /// Whether a file was changed since its holders began to write, or a holder has come.
+    async fn was_changed(self: &Rc<Self>, holders: &[u32], share: &WriteShareRequest) -> Result<bool, Failure> {
+        for holder in holders.iter().filter(|holder| **holder != self.index) {
+            let reply = self.ask_share(*holder, share).await?;
+            // One that was started again writes anew.
+            if reply.is_changed || reply.state == flush_states::RUNNING {
+                return Ok(true);
+            }
+        }
+        // At last the home, which hears of every new holder and every truncate.
+        let is_changed = self.ask_share(self.index, share).await?.is_changed;
+        Ok(is_changed && !self.backing().has_fault(BackingFault::LosesWritesInFlush))
+    }
+
+    /// Gives what was written under a hidden name its own. Returns what is behind there now.
+    async fn give_name(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        (parent, hidden, name): (&BackingDirectory, &[u8], &[u8]),
+        attributes: &Attributes,
+    ) -> Result<KnownBehind, Failure> {
+        let backing = self.backing();
+        let failed = |error| backing.failure(error);
+        let written = parent.look(hidden).await.map_err(failed)?;
+        if !request.is_parked {
+            self.note_next(request, known_found(&written)).await?;
+        }
+        let found = backing.look_for(parent, name).await?;
+        let own = self.tables.borrow().backing.place(request.id).filter(|own| own.path == request.path).map(known_of);
+        let may_be_replaced = |found: &BackingAttributes| {
+            // A name of our own is nobody else's.
+            !self.checks_identity()
+                || request.is_parked
+                || request.known.as_ref().is_some_and(|known| is_known(found, known))
+                || own.as_ref().is_some_and(|own| is_known(found, own))
+        };
+        if let Some(found) = &found
+            && !may_be_replaced(found)
+        {
+            return Err(self.put_beside(request, (parent, hidden, name)).await);
+        }
+        let place = self.place_of(request, &written, attributes, self.base_of(request.id));
+        if self.is_journal_low() {
+            self.checkpoints.finished().wait().await;
+        }
+        self.change([Record::NextPut { id: request.id, place: place.clone() }])?;
+        self.syncs.durable().await?;
+        let moved = Notice::new();
+        backing.moving.borrow_mut().insert(request.id.0, moved.clone());
+        let named = self.rename_hidden(request, (parent, hidden, name), found.is_some(), &place).await;
+        backing.moving.borrow_mut().remove(&request.id.0);
+        moved.tell(());
+        match named {
+            Ok(found) => Ok(known_found(&found)),
+            Err(failure) if failure.status == Status::Exists => {
+                Err(self.put_beside(request, (parent, hidden, name)).await)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn rename_hidden(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        (parent, hidden, name): (&BackingDirectory, &[u8], &[u8]),
+        replaces: bool,
+        place: &BackingPlace,
+    ) -> Result<BackingAttributes, Failure> {
+        let backing = self.backing();
+        let mode = if replaces { RenameMode::Replace } else { RenameMode::NoReplace };
+        let mut renamed = parent.rename(hidden, parent, name, mode).await;
+        if !replaces && renamed.as_ref().is_err_and(|error| error.is_unsupported()) {
+            // The file system can't tell; the look of a moment ago has to do.
+            renamed = parent.rename(hidden, parent, name, RenameMode::Replace).await;
+        }
+        match renamed {
+            Err(error) if error.is_taken() && !replaces => return Err(Status::Exists.into()),
+            // It may have happened all the same: whether it has is to be seen.
+            _ => {}
+        }
+        let found = backing.look_for(parent, name).await?;
+        let found = match (found, renamed) {
+            (Some(found), _) if is_next(&found, &known_of(place)) => found,
+            (_, Err(error)) => return Err(backing.failure(error)),
+            _ => return Err(words("somebody else is changing the same name there")),
+        };
+        backing.sync_names(parent).await?;
+        let KnownBehind { inode, size, mtime, ctime } = known_found(&found);
+        let place = BackingPlace { inode, size, mtime, ctime, base: self.base_of(request.id), ..place.clone() };
+        self.leave(request.id, &request.path).await?;
+        self.put_carried_here(request.id, place, &|| true).await?;
+        Ok(found)
+    }
+
+    /// Theirs keeps the name. Returns what is told of that.
+    async fn put_beside(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        (parent, hidden, name): (&BackingDirectory, &[u8], &[u8]),
+    ) -> Failure {
+        let beside = self.name_beside(name, request.id);
+        let renamed = parent.rename(hidden, parent, &beside, RenameMode::Replace).await;
+        let behind = NameBehind { known: request.known.clone(), next: None, same_as: request.same_as };
+        let noted = self.have_noted(request.parent, name, behind).await;
+        match (renamed, noted) {
+            (Err(error), _) => self.backing().failure(error),
+            (_, Err(failure)) => failure,
+            _ => words(format!(
+                "somebody else has changed it there; theirs keeps the name, ours is beside it as {}",
+                beside.escape_ascii()
+            )),
+        }
+    }
+
+    /// Tells the holders where the file is now; what none of them has changed is carried.
+    async fn settle_place(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        holders: &[u32],
+        wish: u64,
+    ) -> Result<(), Failure> {
+        let place = self.tables.borrow().backing.place(request.id).cloned();
+        let Some(place) = place else { return Ok(()) };
+        for holder in holders.iter().filter(|holder| **holder != self.index) {
+            let note = NoteCarriedRequest { file: request.id, wish, place: place.clone() };
+            // One that can't be told leaves the file changed, so that it is carried again.
+            let _: Empty = self.peers.call(*holder, Operation::NoteCarried, &note, None).await?;
+        }
+        self.put_carried_here(request.id, place, &|| self.backing().is_changed_since(request.id, wish)).await
+    }
+
+    /// Notes a place at the home, if the inode is here still.
+    async fn put_carried_here(
+        self: &Rc<Self>,
+        id: FileId,
+        place: BackingPlace,
+        is_written: &dyn Fn() -> bool,
+    ) -> Result<(), Failure> {
+        if self.is_journal_low() {
+            self.checkpoints.finished().wait().await;
+        }
+        // Of a directory that is gone the place is wanted until it is gone behind.
+        let kind = self.tables.borrow().inodes.kind(id);
+        if kind.is_none() && place.base > 0 {
+            return Err(Failure::new(Status::StaleFile, id));
+        }
+        if kind.is_none() {
+            return Ok(());
+        }
+        self.put_carried(id, place, is_written).await
+    }
+
+    /// What a file parked while another one took its name is not needed for any more.
+    async fn remove_parked(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        old: Option<&BackingPlace>,
+    ) -> Result<(), Failure> {
+        let Some(old) = old.filter(|old| self.is_hidden(old.name()) && old.path != request.path) else { return Ok(()) };
+        let directory = &old.path[..old.path.len() - old.name().len()];
+        let directory = directory.strip_suffix(b"/").unwrap_or(directory);
+        let opened = self.backing().open_path(directory).await.map_err(|error| self.backing().failure(error))?;
+        self.backing().remove_hidden(&opened, old.name()).await
+    }
+
+    fn base_of(&self, id: FileId) -> u64 {
+        self.tables.borrow().backing.place(id).map_or(0, |place| place.base)
+    }
+
+    fn place_of(
+        &self,
+        request: &CarryInodeRequest,
+        found: &BackingAttributes,
+        attributes: &Attributes,
+        base: u64,
+    ) -> BackingPlace {
+        let identity = &found.identity;
+        BackingPlace {
+            parent: request.parent,
+            path: request.path.clone(),
+            device: identity.device,
+            inode: identity.inode,
+            size: identity.size,
+            mtime: identity.mtime,
+            ctime: identity.ctime,
+            base,
+            chunk_size: attributes.layout.chunk_size,
+        }
+    }
+
+    /// Finishes what an earlier attempt, or an earlier life, may have begun: if the file has got its name it is there.
+    pub(super) async fn take_next_place(self: &Rc<Self>, id: FileId) -> Result<(), Failure> {
+        let next = self.tables.borrow().backing.next(id).cloned();
+        let Some(next) = next else { return Ok(()) };
+        let backing = self.backing();
+        let directory = &next.path[..next.path.len() - next.name().len()];
+        let opened = backing.open_path(directory.strip_suffix(b"/").unwrap_or(directory)).await;
+        let opened = opened.map_err(|error| backing.failure(error))?;
+        let found = backing.look_for(&opened, next.name()).await?;
+        if let Some(found) = found.filter(|found| is_next(found, &known_of(&next))) {
+            backing.sync_names(&opened).await?;
+            let KnownBehind { inode, size, mtime, ctime } = known_found(&found);
+            self.leave(id, &next.path).await?;
+            let base = self.base_of(id);
+            self.put_carried_here(id, BackingPlace { inode, size, mtime, ctime, base, ..next }, &|| true).await?;
+        }
+        Ok(())
+    }
+
+    async fn note_next(self: &Rc<Self>, request: &CarryInodeRequest, next: KnownBehind) -> Result<(), Failure> {
+        let next = Some(NextBehind { known: next, id: request.id });
+        let behind = NameBehind { known: request.known.clone(), next, same_as: request.same_as };
+        self.have_noted(request.parent, request_name(request), behind).await
+    }
+
+    async fn note_now(self: &Rc<Self>, request: &CarryInodeRequest, known: &KnownBehind) -> Result<(), Failure> {
+        let behind = NameBehind { known: Some(known.clone()), next: None, same_as: request.id };
+        self.have_noted(request.parent, request_name(request), behind).await
+    }
+
+    /// Has the server of a name know what is behind there.
+    pub(super) async fn have_noted(
+        self: &Rc<Self>,
+        directory: FileId,
+        name: &[u8],
+        behind: NameBehind,
+    ) -> Result<(), Failure> {
+        let server = self.cluster.dentry_server(directory, name);
+        let request = NoteBehindRequest { directory, name: name.to_vec(), behind, is_left: false };
+        self.send_note(server, request).await
+    }
+
+    pub(super) async fn send_note(self: &Rc<Self>, server: u32, request: NoteBehindRequest) -> Result<(), Failure> {
+        if server == self.index {
+            return self.note_behind(request).await;
+        }
+        let _: Empty = self.peers.call(server, Operation::NoteBehind, &request, None).await?;
+        Ok(())
+    }
+
+    async fn note_behind(self: &Rc<Self>, request: NoteBehindRequest) -> Result<(), Failure> {
+        if self.is_journal_low() {
+            self.checkpoints.finished().wait().await;
+        }
+        let NoteBehindRequest { directory, name, behind, is_left } = request;
+        if is_left {
+            return self.note_left(directory, &name, behind);
+        }
+        if name.is_empty() {
+            return self.change([Record::DirectoryForgotten(directory)]);
+        }
+        let is_same = {
+            let tables = self.tables.borrow();
+            let here = tables.names.get(directory, &name, cursor_of(directory, &name));
+            let noted = tables.backing.difference(directory, &name);
+            if noted == Some(&behind) {
+                return Ok(());
+            }
+            // Whoever is about to put something there has to know what is to be there now.
+            let inode = |of: &NameBehind| of.known.as_ref().map(|known| known.inode);
+            let noted_inode = noted.and_then(inode);
+            let is_late = |next: &NextBehind| {
+                here.is_none_or(|(id, _)| id != next.id)
+                    || noted_inode.is_some() && noted_inode != inode(&behind) && !is_own(noted, &behind)
+            };
+            if behind.next.as_ref().is_some_and(is_late) {
+                return Err(Failure::with_text(Status::Busy, "it was changed while it was carried behind"));
+            }
+            // Nothing on either side needs no record, unless somebody might look for it.
+            here.is_none() && behind.known.is_none() && behind.next.is_none()
+        };
+        let (directory, name) = (directory, name.as_slice());
+        self.change([match is_same {
+            true => Record::DifferenceDelete { directory, name },
+            false => Record::DifferencePut { directory, name, behind },
+        }])
+    }
+
+    fn note_left(self: &Rc<Self>, directory: FileId, name: &[u8], left: NameBehind) -> Result<(), Failure> {
+        let behind = {
+            let tables = self.tables.borrow();
+            let here = tables.names.get(directory, name, cursor_of(directory, name));
+            match tables.backing.difference(directory, name) {
+                Some(noted) if noted.same_as == left.same_as => {
+                    Some(NameBehind { same_as: FileId::default(), ..noted.clone() })
+                }
+                None if here.is_some_and(|(id, _)| id == left.same_as) => {
+                    Some(NameBehind { same_as: FileId::default(), ..left })
+                }
+                _ => None,
+            }
+        };
+        match behind {
+            Some(behind) => self.change([Record::DifferencePut { directory, name, behind }]),
+            None => Ok(()),
+        }
+    }
+
+    /// Tells the name that an inode has behind, before it has another one there: a name that it keeps here differs
+    /// then.
+    async fn leave(self: &Rc<Self>, id: FileId, path: &[u8]) -> Result<(), Failure> {
+        let old = self.tables.borrow().backing.place(id).cloned();
+        let is_left = |old: &BackingPlace| old.inode != 0 && old.path != path && !self.is_hidden(old.name());
+        let Some(old) = old.filter(is_left) else { return Ok(()) };
+        let behind = NameBehind { known: Some(known_of(&old)), next: None, same_as: id };
+        let (directory, name) = (old.parent, old.name().to_vec());
+        let server = self.cluster.dentry_server(directory, &name);
+        self.send_note(server, NoteBehindRequest { directory, name, behind, is_left: true }).await
+    }
+
+    /// Sets what a file has beside its bytes.
+    async fn set_attributes_behind(
+        self: &Rc<Self>,
+        file: FileId,
+        attributes: &Attributes,
+        old: Option<&BackingPlace>,
+        (parent, hidden): (&BackingDirectory, &[u8]),
+    ) -> Result<(), Failure> {
+        let backing = self.backing();
+        if let Some(old) = old {
+            self.copy_xattrs(old, (parent, hidden)).await?;
+        }
+        let own: Vec<(Vec<u8>, Vec<u8>)> = {
+            let tables = self.tables.borrow();
+            let own = tables.extended.of_inode(file).filter(|(name, _)| name.starts_with(KEY_SPACE));
+            own.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
+        };
+        for (name, value) in own {
+            parent.set_xattr(hidden, &name, value).await.map_err(|error| backing.failure(error))?;
+        }
+        let found = parent.look(hidden).await.map_err(|error| backing.failure(error))?;
+        let change = AttributeChange { owner: owner_wanted(attributes, &found), ..AttributeChange::default() };
+        set_as_far_as_allowed(backing, parent, hidden, change).await?;
+        let change = AttributeChange {
+            owner: None,
+            mode: Some(attributes.mode & 0o7777),
+            atime: Some(attributes.atime),
+            mtime: Some(attributes.mtime),
+        };
+        parent.set_attributes(hidden, change).await.map_err(|error| backing.failure(error))
+    }
+
+    /// What of a file is not shown here stays with it, as far as this user may have it so.
+    async fn copy_xattrs(
+        self: &Rc<Self>,
+        old: &BackingPlace,
+        (parent, hidden): (&BackingDirectory, &[u8]),
+    ) -> Result<(), Failure> {
+        let backing = self.backing();
+        let is_none = |error: &BackingError| {
+            error.is_unsupported() || error.is_no_xattr() || error.is_refused() || error.is_gone()
+        };
+        let directory = &old.path[..old.path.len() - old.name().len()];
+        let opened = match backing.open_path(directory.strip_suffix(b"/").unwrap_or(directory)).await {
+            Err(error) if is_none(&error) => return Ok(()),
+            other => other.map_err(|error| backing.failure(error))?,
+        };
+        let keys = match opened.xattrs(old.name()).await {
+            Err(error) if is_none(&error) => return Ok(()),
+            other => other.map_err(|error| backing.failure(error))?,
+        };
+        for key in keys {
+            let copied = async { parent.set_xattr(hidden, &key, opened.xattr(old.name(), &key).await?).await };
+            match copied.await {
+                Err(error) if !is_none(&error) => return Err(backing.failure(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Some of what is not behind as it is here.
+    pub(super) fn list_changes(&self, from: &ListChangesRequest) -> ListChangesReply {
+        let tables = self.tables.borrow();
+        let mut entries = Vec::new();
+        let at = |stage, directory, cursor| ListChangesRequest { stage, directory, cursor, name: Vec::new() };
+        let next = match from.stage {
+            stages::NAMES => {
+                let mut position = Some(WalkPosition::from_numbers((from.directory, from.cursor)));
+                let mut seen = 0;
+                while let Some(place) = position.filter(|_| seen < WALK_COUNT && entries.len() < ENTRIES_MAX) {
+                    position = tables.names.walk_step(place, STEP_COUNT, &mut |directory, entry| {
+                        let (id, kind) = (entry.id, entry.kind);
+                        if self.is_new_name(&tables, directory, entry.name, id) {
+                            let (name, behind) = (entry.name.to_vec(), nothing_behind());
+                            entries.push(ChangedEntry { directory, name, id: Some(id), kind, behind });
+                        }
+                    });
+                    seen += STEP_COUNT;
+                }
+                match position {
+                    Some(next) => at(stages::NAMES, next.numbers().0, next.numbers().1),
+                    None => at(stages::RECORDS, 0, 0),
+                }
+            }
+            stages::RECORDS => {
+                let mut next = None;
+                let names = tables.backing.differences_from(FileId(from.directory), &from.name);
+                for (seen, (directory, name, behind)) in names.enumerate() {
+                    if seen == WALK_COUNT || entries.len() == ENTRIES_MAX {
+                        let (stage, name) = (stages::RECORDS, name.to_vec());
+                        next = Some(ListChangesRequest { stage, directory: directory.0, cursor: 0, name });
+                        break;
+                    }
+                    let here = tables.names.get(directory, name, cursor_of(directory, name));
+                    if !behind.agrees(here.map(|(id, _)| id)) {
+                        let (id, kind) = here.map_or((None, Kind::File), |(id, kind)| (Some(id), kind));
+                        let (name, behind) = (name.to_vec(), behind.clone());
+                        entries.push(ChangedEntry { directory, name, id, kind, behind });
+                    }
+                }
+                next.unwrap_or_else(|| at(stages::INODES, 0, 0))
+            }
+            _ => {
+                let written = tables.backing.written_from(from.directory, ENTRIES_MAX + 1);
+                let last = written.get(ENTRIES_MAX).copied();
+                entries.extend(written.into_iter().take(ENTRIES_MAX).map(|id| {
+                    let (directory, name, kind) = (FileId::default(), Vec::new(), Kind::File);
+                    ChangedEntry { directory, name, id: Some(FileId(id)), kind, behind: nothing_behind() }
+                }));
+                last.map_or(at(stages::END, 0, 0), |last| at(stages::INODES, last, 0))
+            }
+        };
+        ListChangesReply { entries, next }
+    }
+
+    /// Whether a name without a record stands for what is not behind there. That of another server's inode has a
+    /// record, if it was carried.
+    fn is_new_name(&self, tables: &Tables, directory: FileId, name: &[u8], id: FileId) -> bool {
+        let is_home = self.cluster.home_of(id) == Some(self.index);
+        let place = tables.backing.place(id).filter(|_| is_home);
+        tables.backing.difference(directory, name).is_none()
+            && !place.is_some_and(|place| place.parent == directory && place.name() == name)
+    }
+}
+
+/// Whether what is known now is what somebody was about to put there.
+fn is_own(noted: Option<&NameBehind>, behind: &NameBehind) -> bool {
+    let next = noted.and_then(|noted| noted.next.as_ref());
+    next.zip(behind.known.as_ref())
+        .is_some_and(|(next, known)| next.known.inode == known.inode || next.known.inode == 0)
+}
+
+/// Of a name that nothing is known of behind.
+fn nothing_behind() -> NameBehind {
+    NameBehind { known: None, next: None, same_as: FileId::default() }
+}
+
+/// The words of a failure.
+pub fn reason_of(failure: &Failure) -> Vec<u8> {
+    match failure.text.is_empty() {
+        true => format!("{:?}", failure.status).into_bytes(),
+        false => failure.text.to_vec(),
+    }
+}
+
+fn request_name(request: &CarryInodeRequest) -> &[u8] {
+    request.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// Whether a directory's rights were changed since attributes of it were read.
+fn has_other_rights(core: &Core, id: FileId, attributes: &Attributes) -> bool {
+    let rights = |of: &Attributes| (of.mode, of.uid, of.gid);
+    core.inode(id).is_ok_and(|inode| rights(&inode.attributes) != rights(attributes))
+}
+
+/// Owner and group, where they are other ones.
+fn owner_wanted(attributes: &Attributes, found: &BackingAttributes) -> Option<(u32, u32)> {
+    let wanted = (attributes.uid, attributes.gid);
+    (wanted != (found.owner, found.group)).then_some(wanted)
+}
+
+async fn set_rights(
+    backing: &BackingUse,
+    parent: &BackingDirectory,
+    name: &[u8],
+    attributes: &Attributes,
+    found: &BackingAttributes,
+) -> Result<(), Failure> {
+    let change = AttributeChange { owner: owner_wanted(attributes, found), ..AttributeChange::default() };
+    set_as_far_as_allowed(backing, parent, name, change).await?;
+    let mode = attributes.mode & 0o7777;
+    if mode == found.mode && change.owner.is_none() {
+        return Ok(());
+    }
+    let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
+    parent.set_attributes(name, change).await.map_err(|error| backing.failure(error))
+}
+
+/// Owners are set as far as this user may.
+async fn set_as_far_as_allowed(
+    backing: &BackingUse,
+    parent: &BackingDirectory,
+    name: &[u8],
+    change: AttributeChange,
+) -> Result<(), Failure> {
+    if change == AttributeChange::default() {
+        return Ok(());
+    }
+    match parent.set_attributes(name, change).await {
+        Err(error) if !error.is_refused() => Err(backing.failure(error)),
+        _ => Ok(()),
+    }
+}

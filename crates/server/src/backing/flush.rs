@@ -1,0 +1,703 @@
+//! A flush: everything that is not behind as it is here is brought into line, by the home of the root, which asks all
+//! servers what there is and the homes of inodes to carry them (`carry`). It goes in passes: directories first, then
+//! files, then removals; what has to wait for something else waits for the next pass. Nothing of it is kept: a flush
+//! that was cut off is begun again, and finds what it had done.
+//!
+//! Invariants
+//! 1. A directory is there before anything in it, and goes after all of it.
+//! 2. What lives on here and is not all here is never unlinked behind: its place moves first, or its name stays. Where
+//!    files take each other's names one of them is parked under a hidden name.
+//! 3. Nothing is removed that is not what is known to be there.
+
+use super::carry::{LIST_START, is_known, is_next, known_found, reason_of};
+use super::places::DirectoryBehind;
+use super::{add, joined};
+use crate::core::{Caller, Core, Failure, Notice, all, until};
+use crate::handlers::{Progress, later};
+use reactor::backing::FileKind;
+use reactor::{Class, LocalFuture, Nanos};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use wire::messages::*;
+use wire::{Decode, FileId, Kind, Operation, Status};
+
+/// Longest wait of one question for how far something has come.
+pub const WAIT_NS: Nanos = 250_000_000;
+const PASSES_MAX: u32 = 32;
+/// Inodes that are carried at a time.
+const AT_ONCE: usize = 16;
+/// Bytes of failures that are told, which have to fit into a message.
+const TOLD_BYTES_MAX: usize = 24 << 10;
+/// Flushes that are remembered.
+const FLUSHES_MAX: usize = 64;
+
+/// Flushes of this server, the last ones.
+#[derive(Default)]
+pub struct Flushes {
+    last_ticket: Cell<u64>,
+    known: RefCell<VecDeque<Rc<FlushRun>>>,
+    is_working: Cell<bool>,
+}
+
+/// One flush.
+#[derive(Default)]
+struct FlushRun {
+    ticket: u64,
+    paths: Vec<Vec<u8>>,
+    is_begun: Cell<bool>,
+    is_ended: Cell<bool>,
+    ended: Notice<()>,
+    done: Cell<u64>,
+    bytes: Cell<u64>,
+    left: Cell<u64>,
+    failures: RefCell<Failures>,
+}
+
+/// What could not be brought into line: reasons by path.
+type Failures = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// `Flush`, at the home of the root.
+pub fn flush(core: &Rc<Core>, caller: &Caller, params: &[u8], _: &mut Vec<u8>) -> Result<Progress, Failure> {
+    let request = FlushRequest::from_bytes(params)?;
+    core.check_backing()?;
+    core.check_home(FileId::ROOT)?;
+    core.check_owner(caller)?;
+    let core = core.clone();
+    later(async move { Ok(core.flush_reply(request).await) })
+}
+
+/// What has to wait, or can't be done at all.
+enum Hindrance {
+    /// Something else may have to be done first.
+    Waits(String),
+    /// The name that is wanted is that of a file which lives on here, and moves elsewhere itself.
+    Occupied(FileId),
+    Failed(Vec<u8>),
+}
+
+impl From<Failure> for Hindrance {
+    fn from(failure: Failure) -> Hindrance {
+        Hindrance::Failed(reason_of(&failure))
+    }
+}
+
+/// Whether something was done.
+type StepResult = Result<bool, Hindrance>;
+
+/// What one pass knows.
+struct Pass {
+    core: Rc<Core>,
+    run: Rc<FlushRun>,
+    names: Vec<ChangedEntry>,
+    /// Inodes that were changed and keep their names.
+    written: BTreeSet<u64>,
+    /// Inodes whose names behind are not theirs here any more.
+    moved: BTreeSet<u64>,
+    /// Where directories are behind.
+    places: RefCell<BTreeMap<u64, DirectoryBehind>>,
+    /// Files that are carried in this pass.
+    taken: RefCell<BTreeSet<u64>>,
+    occupied: RefCell<BTreeMap<u64, Vec<u8>>>,
+    failures: RefCell<Failures>,
+    progress: Cell<u64>,
+    waiting: Cell<u64>,
+}
+
+impl Core {
+    /// Whoever this server belongs to may have it flushed, and root.
+    fn check_owner(&self, caller: &Caller) -> Result<(), Failure> {
+        let user = caller.peer.user.uid;
+        match user == 0 || user == crate::process::process_owner().0 {
+            true => Ok(()),
+            false => {
+                Err(Failure::with_text(Status::NotPermitted, "only who started the servers may have them flushed"))
+            }
+        }
+    }
+
+    async fn flush_reply(self: &Rc<Self>, request: FlushRequest) -> FlushReply {
+        let flushes = &self.backing().flushes;
+        let known = |ticket: u64| flushes.known.borrow().iter().find(|run| run.ticket == ticket).cloned();
+        let run = match request.ticket {
+            0 => self.ask_for_flush(request.paths),
+            ticket => match known(ticket) {
+                Some(run) => run,
+                None => return FlushReply { ticket, state: flush_states::UNKNOWN, ..no_reply() },
+            },
+        };
+        if request.ticket != 0 && !run.is_ended.get() {
+            until(&self.reactor, self.reactor.now() + WAIT_NS, run.ended.wait()).await;
+        }
+        let failures = run.failures.borrow();
+        let is_ended = run.is_ended.get();
+        let mut told_bytes = 0;
+        let told = failures.iter().take_while(|(path, reason)| {
+            told_bytes += path.len() + reason.len() + 8;
+            is_ended && told_bytes <= TOLD_BYTES_MAX
+        });
+        let (paths, reasons) = told.map(|(path, reason)| (path.clone(), reason.clone())).unzip();
+        FlushReply {
+            ticket: run.ticket,
+            state: if is_ended { flush_states::ENDED } else { flush_states::RUNNING },
+            done: run.done.get(),
+            bytes: run.bytes.get(),
+            left: run.left.get(),
+            failed: failures.len() as u64,
+            paths,
+            reasons,
+        }
+    }
+
+    /// One that has not begun yet serves whoever asks for the same.
+    fn ask_for_flush(self: &Rc<Self>, paths: Vec<Vec<u8>>) -> Rc<FlushRun> {
+        let flushes = &self.backing().flushes;
+        let mut known = flushes.known.borrow_mut();
+        if let Some(run) = known.iter().find(|run| !run.is_begun.get() && run.paths == paths) {
+            return run.clone();
+        }
+        // Numbers of an earlier life mean nothing.
+        let ticket =
+            if flushes.last_ticket.get() == 0 { self.reactor.random() >> 16 } else { flushes.last_ticket.get() };
+        flushes.last_ticket.set(ticket + 1);
+        let run = Rc::new(FlushRun { ticket: ticket + 1, paths, ..FlushRun::default() });
+        known.push_back(run.clone());
+        if known.len() > FLUSHES_MAX && known[0].is_ended.get() {
+            known.pop_front();
+        }
+        if !flushes.is_working.replace(true) {
+            let core = self.clone();
+            self.reactor.spawn(Class::Background, async move {
+                loop {
+                    let next = core.backing().flushes.known.borrow().iter().find(|run| !run.is_begun.get()).cloned();
+                    let Some(run) = next else { break };
+                    run.is_begun.set(true);
+                    core.flush_now(&run).await;
+                    run.is_ended.set(true);
+                    run.ended.tell(());
+                }
+                core.backing().flushes.is_working.set(false);
+            });
+        }
+        run
+    }
+
+    async fn flush_now(self: &Rc<Self>, run: &Rc<FlushRun>) {
+        let mut failures = Failures::new();
+        for _ in 0..PASSES_MAX {
+            let pass = match Pass::begin(self, run).await {
+                Ok(pass) => Rc::new(pass),
+                Err(failure) => {
+                    failures = Failures::from([(Vec::new(), reason_of(&failure))]);
+                    break;
+                }
+            };
+            pass.work().await;
+            failures = pass.failures.take();
+            if pass.waiting.get() == 0 || pass.progress.get() == 0 {
+                break;
+            }
+        }
+        add(&self.backing().counters.flushes, 1);
+        run.left.set(0);
+        run.failures.replace(failures);
+    }
+
+    async fn ask_carried_of(self: &Rc<Self>, id: FileId) -> Result<AskCarriedReply, Failure> {
+        let home = self.cluster.home_of(id).ok_or(Status::BadMessage)?;
+        if home == self.index {
+            return Ok(self.carried(id));
+        }
+        self.peers.call(home, Operation::AskCarried, &AskCarriedRequest { id }, None).await
+    }
+
+    async fn changes_of(self: &Rc<Self>, server: u32, from: &ListChangesRequest) -> Result<ListChangesReply, Failure> {
+        if server == self.index {
+            self.reactor.yield_now().await;
+            return Ok(self.list_changes(from));
+        }
+        self.peers.call(server, Operation::ListChanges, from, None).await
+    }
+}
+
+fn no_reply() -> FlushReply {
+    FlushReply { ticket: 0, state: 0, done: 0, bytes: 0, left: 0, failed: 0, paths: Vec::new(), reasons: Vec::new() }
+}
+
+fn is_below(path: &[u8], wanted: &[u8]) -> bool {
+    wanted.is_empty() || path.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+impl Pass {
+    async fn begin(core: &Rc<Core>, run: &Rc<FlushRun>) -> Result<Pass, Failure> {
+        let mut pass = Pass {
+            core: core.clone(),
+            run: run.clone(),
+            names: Vec::new(),
+            written: BTreeSet::new(),
+            moved: BTreeSet::new(),
+            places: RefCell::default(),
+            taken: RefCell::default(),
+            occupied: RefCell::default(),
+            failures: RefCell::default(),
+            progress: Cell::new(0),
+            waiting: Cell::new(0),
+        };
+        for server in 0..core.cluster.server_count() {
+            let mut from = LIST_START;
+            while from.stage != 0 {
+                let reply = core.changes_of(server, &from).await?;
+                for entry in reply.entries {
+                    match entry.id {
+                        Some(id) if entry.name.is_empty() => drop(pass.written.insert(id.0)),
+                        _ => pass.names.push(entry),
+                    }
+                }
+                from = reply.next;
+            }
+        }
+        pass.resolve_next().await?;
+        for entry in &pass.names {
+            let behind = &entry.behind;
+            if behind.known.is_some() && behind.same_as != FileId::default() && entry.id != Some(behind.same_as) {
+                pass.moved.insert(behind.same_as.0);
+            }
+        }
+        run.left.set((pass.names.len() + pass.written.len()) as u64);
+        Ok(pass)
+    }
+
+    /// Finds out what became of what was about to be put behind names when somebody was cut off.
+    async fn resolve_next(&mut self) -> Result<(), Failure> {
+        let mut names = std::mem::take(&mut self.names);
+        let mut was_cut_off = BTreeSet::new();
+        for (index, entry) in names.iter_mut().enumerate().filter(|(_, entry)| entry.behind.next.is_some()) {
+            was_cut_off.insert(index);
+            let Some(next) = entry.behind.next.take() else { continue };
+            let Some(place) = self.directory_place(entry.directory).await? else { continue };
+            let backing = self.core.backing();
+            let directory = backing.open_known(&place).await.map_err(|error| backing.failure(error))?;
+            let found = backing.look_for(&directory, &entry.name).await?;
+            // Where it is still wanted the inode's home may know nothing of it, and whoever goes on has to see that.
+            let next = match found.filter(|found| is_next(found, &next.known)) {
+                Some(found) => {
+                    backing.sync_names(&directory).await?;
+                    (entry.behind.known, entry.behind.same_as) = (Some(known_found(&found)), next.id);
+                    Some(next).filter(|next| entry.id == Some(next.id))
+                }
+                None => None,
+            };
+            let behind = NameBehind { next, ..entry.behind.clone() };
+            self.core.have_noted(entry.directory, &entry.name, behind).await?;
+        }
+        // The home of what was put there may know nothing of that.
+        let mut index = 0..;
+        names.retain(|entry| {
+            let is_cut_off = index.next().is_some_and(|index| was_cut_off.contains(&index));
+            is_cut_off && entry.id.is_some() || !entry.behind.agrees(entry.id)
+        });
+        self.names = names;
+        Ok(())
+    }
+
+    async fn work(self: &Rc<Self>) {
+        let of_kind = |is_wanted: &dyn Fn(&ChangedEntry) -> bool| -> Vec<usize> {
+            (0..self.names.len()).filter(|index| is_wanted(&self.names[*index])).collect()
+        };
+        // Directories, from above: one after another, as each may be the next one's.
+        let mut directories = of_kind(&|entry| entry.id.is_some() && entry.kind == Kind::Directory);
+        loop {
+            let before = directories.len();
+            let mut left = Vec::new();
+            for index in directories {
+                match self.directory_path(self.names[index].directory).await {
+                    Ok(Some(_)) => self.name_step(index).await,
+                    Ok(None) => left.push(index),
+                    Err(failure) => self.note_failure(index, Hindrance::from(failure)).await,
+                }
+            }
+            directories = left;
+            if directories.is_empty() || directories.len() == before {
+                break;
+            }
+        }
+        for index in directories {
+            self.note_failure(index, Hindrance::Waits("its directory is not there yet".to_owned())).await;
+        }
+        let files = of_kind(&|entry| entry.id.is_some() && entry.kind != Kind::Directory);
+        self.at_once(files, |pass, index| Box::pin(async move { pass.name_step(index).await })).await;
+        let written: Vec<u64> = self.written.iter().copied().collect();
+        self.at_once(written, |pass, id| Box::pin(async move { pass.written_step(FileId(id)).await })).await;
+        let mut removals = of_kind(&|entry| entry.id.is_none());
+        let mut depths = BTreeMap::new();
+        for index in &removals {
+            let path = self.directory_path(self.names[*index].directory).await.ok().flatten();
+            depths.insert(*index, path.map_or(0, |path| path.split(|byte| *byte == b'/').count()));
+        }
+        removals.sort_by_key(|index| std::cmp::Reverse(depths[index]));
+        for index in removals {
+            self.name_step(index).await;
+        }
+        if self.progress.get() == 0 {
+            self.park_some().await;
+        }
+    }
+
+    /// Does a step for each of some items, a few at a time.
+    async fn at_once<T: Copy + 'static>(self: &Rc<Self>, items: Vec<T>, step: impl Fn(Rc<Pass>, T) -> LocalFuture<()>) {
+        for some in items.chunks(AT_ONCE) {
+            all(some.iter().map(|item| step(self.clone(), *item)).collect()).await;
+        }
+    }
+
+    fn is_wanted(&self, path: &[u8]) -> bool {
+        let wanted = &self.run.paths;
+        wanted.is_empty() || wanted.iter().any(|wanted| is_below(path, wanted) || is_below(wanted, path))
+    }
+
+    async fn note_failure(&self, index: usize, hindrance: Hindrance) {
+        let entry = &self.names[index];
+        let directory = self.directory_path(entry.directory).await.ok().flatten();
+        let path = match directory {
+            Some(directory) => joined(&directory, &entry.name),
+            None => [b".../", entry.name.as_slice()].concat(),
+        };
+        self.note_failure_of(path, hindrance);
+    }
+
+    fn note_failure_of(&self, path: Vec<u8>, hindrance: Hindrance) {
+        if !self.is_wanted(&path) {
+            return;
+        }
+        let reason = match hindrance {
+            Hindrance::Failed(reason) => reason,
+            Hindrance::Waits(reason) => {
+                self.waiting.set(self.waiting.get() + 1);
+                reason.into_bytes()
+            }
+            Hindrance::Occupied(id) => {
+                self.waiting.set(self.waiting.get() + 1);
+                self.occupied.borrow_mut().insert(id.0, path.clone());
+                b"another file that has its name behind is not moved yet".to_vec()
+            }
+        };
+        self.failures.borrow_mut().insert(path, reason);
+    }
+
+    fn note_done(&self) {
+        self.progress.set(self.progress.get() + 1);
+        self.run.done.set(self.run.done.get() + 1);
+        self.run.left.set(self.run.left.get().saturating_sub(1));
+    }
+
+    async fn name_step(&self, index: usize) {
+        let entry = &self.names[index];
+        let result = match entry.id {
+            Some(id) => self.put_step(entry, id).await,
+            None => self.remove_step(entry).await,
+        };
+        match result {
+            Ok(true) => self.note_done(),
+            Ok(false) => {}
+            Err(hindrance) => self.note_failure(index, hindrance).await,
+        }
+    }
+
+    /// Where a directory is behind; nothing if it is not yet.
+    async fn directory_place(&self, directory: FileId) -> Result<Option<DirectoryBehind>, Failure> {
+        if directory == FileId::ROOT {
+            let inode = self.core.backing().root.identity.inode;
+            return Ok(Some(DirectoryBehind { path: Rc::from([]), inode }));
+        }
+        if let Some(known) = self.places.borrow().get(&directory.0) {
+            return Ok(Some(known.clone()));
+        }
+        let reply = self.core.ask_carried_of(directory).await?;
+        let Some(place) = reply.place.filter(|place| place.inode != 0) else { return Ok(None) };
+        let place = DirectoryBehind { path: place.path.as_slice().into(), inode: place.inode };
+        self.places.borrow_mut().insert(directory.0, place.clone());
+        Ok(Some(place))
+    }
+
+    async fn directory_path(&self, directory: FileId) -> Result<Option<Rc<[u8]>>, Failure> {
+        Ok(self.directory_place(directory).await?.map(|place| place.path))
+    }
+
+    /// Has a name behind stand for what it stands for here.
+    async fn put_step(&self, entry: &ChangedEntry, id: FileId) -> StepResult {
+        let directory = self.directory_place(entry.directory).await?;
+        let directory = directory.ok_or_else(|| Hindrance::Waits("its directory is not there yet".to_owned()))?;
+        let path = joined(&directory.path, &entry.name);
+        if !self.is_wanted(&path) {
+            return Ok(false);
+        }
+        if !matches!(entry.kind, Kind::File | Kind::Directory | Kind::Symlink) {
+            return Err(Hindrance::Failed(b"pipes, sockets and devices are not carried behind".to_vec()));
+        }
+        let carried = self.core.ask_carried_of(id).await?;
+        if carried.names.is_none() {
+            return Ok(false);
+        }
+        let has_place = |place: &&BackingPlace| place.inode != 0;
+        if let Some(place) = carried.place.as_ref().filter(has_place).filter(|place| place.path != path) {
+            if entry.kind == Kind::Directory {
+                let words = format!("it is {} there, and renames of directories are not carried yet", words_of(place));
+                return Err(Hindrance::Waits(words));
+            }
+            if !self.moved.contains(&id.0) && !self.core.is_hidden(place.name()) {
+                let words = format!("it is {} there, and second names of files are not carried yet", words_of(place));
+                return Err(Hindrance::Waits(words));
+            }
+        }
+        let is_same_place = carried.place.as_ref().filter(has_place).is_some_and(|place| place.path == path);
+        let is_clean = is_same_place && !carried.is_written && !self.written.contains(&id.0);
+        if is_clean && self.note_found(entry, id, &directory, carried.place.as_ref()).await? {
+            return Ok(true);
+        }
+        let mut known = entry.behind.known.clone();
+        let there = entry.behind.same_as;
+        let is_of_before = |other: &ChangedEntry| other.directory == there && other.behind.known.is_some();
+        if entry.kind == Kind::Directory && there != id && self.names.iter().any(is_of_before) {
+            return Err(Hindrance::Waits("the directory is not empty there".to_owned()));
+        }
+        if known.is_some() && there != FileId::default() && there != id {
+            self.check_free(there, &path).await?;
+        }
+        if known.is_some() && self.clear_other_kind(entry, &directory, known.as_ref()).await? {
+            known = None;
+        }
+        let same_as = if known.is_some() { there } else { FileId::default() };
+        self.carry(CarryInodeRequest { known, same_as, ..self.wish(id, entry.directory, path) }).await?;
+        if entry.kind == Kind::Directory && there != id {
+            self.forget_directory(there).await?;
+        }
+        Ok(true)
+    }
+
+    /// Notes that what is behind at a name is the inode's place, if it is.
+    async fn note_found(
+        &self,
+        entry: &ChangedEntry,
+        id: FileId,
+        directory: &DirectoryBehind,
+        place: Option<&BackingPlace>,
+    ) -> Result<bool, Failure> {
+        let Some(place) = place else { return Ok(false) };
+        let backing = self.core.backing();
+        let opened = backing.open_known(directory).await.map_err(|error| backing.failure(error))?;
+        let found = backing.look_for(&opened, &entry.name).await?;
+        let Some(found) = found.filter(|found| found.identity.inode == place.inode) else { return Ok(false) };
+        let behind = NameBehind { known: Some(known_found(&found)), next: None, same_as: id };
+        self.core.have_noted(entry.directory, &entry.name, behind).await?;
+        Ok(true)
+    }
+
+    /// Whether what has a name behind may lose it: it is gone here, or has another place, or is all here.
+    async fn check_free(&self, there: FileId, path: &[u8]) -> Result<(), Hindrance> {
+        let other = self.core.ask_carried_of(there).await?;
+        let is_there = other.place.as_ref().is_some_and(|place| place.path == path);
+        match other.names {
+            Some(0) if is_there && other.is_needed => {
+                Err(Hindrance::Waits("what it was before is still open here, and not all of it is here".to_owned()))
+            }
+            Some(_) if is_there && other.is_directory => Err(Hindrance::Waits(
+                "renames of directories are not carried yet, and one of them had this name".to_owned(),
+            )),
+            Some(count) if is_there && count > 0 => Err(Hindrance::Occupied(there)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes away what has a name behind if it can't be replaced in one step: a directory by a file, or the other way.
+    async fn clear_other_kind(
+        &self,
+        entry: &ChangedEntry,
+        directory: &DirectoryBehind,
+        known: Option<&KnownBehind>,
+    ) -> Result<bool, Hindrance> {
+        let backing = self.core.backing();
+        let failed = |error| backing.failure(error);
+        let opened = backing.open_known(directory).await.map_err(failed)?;
+        let Some(found) = backing.look_for(&opened, &entry.name).await? else { return Ok(false) };
+        let is_directory = found.kind == FileKind::Directory;
+        if is_directory == (entry.kind == Kind::Directory) || known.is_none_or(|known| !is_known(&found, known)) {
+            return Ok(false);
+        }
+        self.remove_now(&opened, entry, is_directory).await?;
+        Ok(true)
+    }
+
+    async fn remove_now(
+        &self,
+        opened: &reactor::backing::BackingDirectory,
+        entry: &ChangedEntry,
+        is_directory: bool,
+    ) -> Result<(), Hindrance> {
+        let backing = self.core.backing();
+        let removed = match is_directory {
+            true => opened.remove_directory(&entry.name).await,
+            false => opened.remove(&entry.name).await,
+        };
+        match removed {
+            Err(error) if error.is_not_empty() => {
+                return Err(Hindrance::Waits("the directory is not empty there".to_owned()));
+            }
+            Err(error) if !error.is_not_found() => return Err(backing.failure(error).into()),
+            _ => {}
+        }
+        backing.sync_names(opened).await?;
+        self.note_gone(entry, is_directory).await
+    }
+
+    async fn note_gone(&self, entry: &ChangedEntry, is_directory: bool) -> Result<(), Hindrance> {
+        let behind = NameBehind { known: None, next: None, same_as: FileId::default() };
+        self.core.have_noted(entry.directory, &entry.name, behind).await?;
+        if is_directory { self.forget_directory(entry.behind.same_as).await } else { Ok(()) }
+    }
+
+    /// Has everybody forget what was in a directory that is gone here and behind.
+    async fn forget_directory(&self, gone: FileId) -> Result<(), Hindrance> {
+        // What lives on elsewhere has a place of its own.
+        if gone == FileId::default() || self.core.ask_carried_of(gone).await?.names.is_some() {
+            return Ok(());
+        }
+        for server in 0..self.core.cluster.server_count() {
+            let behind = NameBehind { known: None, next: None, same_as: FileId::default() };
+            let request = NoteBehindRequest { directory: gone, name: Vec::new(), behind, is_left: false };
+            self.core.send_note(server, request).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a name behind that is none here any more.
+    async fn remove_step(&self, entry: &ChangedEntry) -> StepResult {
+        let Some(known) = &entry.behind.known else { return Ok(false) };
+        let Some(directory) = self.directory_place(entry.directory).await? else {
+            // The directory is gone, and nothing is remembered of it but on one server.
+            self.forget(entry).await?;
+            return Ok(true);
+        };
+        let path = joined(&directory.path, &entry.name);
+        if !self.is_wanted(&path) {
+            return Ok(false);
+        }
+        if entry.behind.same_as != FileId::default() {
+            match self.check_free(entry.behind.same_as, &path).await {
+                Err(Hindrance::Occupied(_)) => {
+                    let words = "it has another name here, under which it is not carried yet".to_owned();
+                    return Err(Hindrance::Waits(words));
+                }
+                other => other?,
+            }
+        }
+        let backing = self.core.backing();
+        let opened = match backing.open_known(&directory).await {
+            // Where another one is there, ours may come back.
+            Err(error) if error.is_gone() && !error.is_replaced() => {
+                self.note_gone(entry, false).await?;
+                return Ok(true);
+            }
+            other => other.map_err(|error| backing.failure(error))?,
+        };
+        match backing.look_for(&opened, &entry.name).await? {
+            None => {
+                // Whoever removed it may not have come to see that it is durable.
+                backing.sync_names(&opened).await?;
+                self.note_gone(entry, true).await?;
+            }
+            Some(found) if !is_known(&found, known) => {
+                return Err(Hindrance::Failed(b"somebody else has changed it there, so it is not removed".to_vec()));
+            }
+            Some(found) => self.remove_now(&opened, entry, found.kind == FileKind::Directory).await?,
+        }
+        Ok(true)
+    }
+
+    async fn forget(&self, entry: &ChangedEntry) -> Result<(), Failure> {
+        let behind = NameBehind { known: None, next: None, same_as: FileId::default() };
+        self.core.have_noted(entry.directory, &entry.name, behind).await
+    }
+
+    /// Carries a file that was changed and has the name that it has behind.
+    async fn written_step(&self, id: FileId) {
+        let result = async {
+            let carried = self.core.ask_carried_of(id).await?;
+            let Some(place) = carried.place else { return Ok(None) };
+            let is_named = |entry: &ChangedEntry| entry.directory == place.parent && entry.name == place.name();
+            // What has no name is nobody's, and one whose name behind is to be something else goes by its other name.
+            if carried.names.unwrap_or(0) == 0
+                || self.taken.borrow().contains(&id.0)
+                || self.names.iter().any(is_named)
+                || self.core.is_hidden(place.name())
+                || !self.is_wanted(&place.path)
+            {
+                return Ok(None);
+            }
+            let path = place.path.clone();
+            // What may be replaced is the inode's own place, as its home finds it.
+            match self.carry(self.wish(id, place.parent, place.path)).await {
+                Ok(()) => Ok(Some((path, None))),
+                Err(hindrance) => Ok(Some((path, Some(hindrance)))),
+            }
+        };
+        match result.await {
+            Ok(Some((_, None))) => self.note_done(),
+            Ok(Some((path, Some(hindrance)))) => self.note_failure_of(path, hindrance),
+            Ok(None) => {}
+            Err::<_, Failure>(failure) => self.note_failure_of(format!("({id})").into_bytes(), failure.into()),
+        }
+    }
+
+    /// A wish to have an inode at a path where nothing else is.
+    fn wish(&self, id: FileId, parent: FileId, path: Vec<u8>) -> CarryInodeRequest {
+        let wish = self.core.reactor.random();
+        CarryInodeRequest { id, wish, parent, path, known: None, same_as: FileId::default(), is_parked: false }
+    }
+
+    async fn carry(&self, request: CarryInodeRequest) -> Result<(), Hindrance> {
+        let id = request.id;
+        if !self.taken.borrow_mut().insert(id.0) {
+            return Err(Hindrance::Waits("second names of files are not carried yet".to_owned()));
+        }
+        let home = self.core.cluster.home_of(id).ok_or(Failure::from(Status::BadMessage))?;
+        loop {
+            let reply = match home == self.core.index {
+                true => self.core.carry_inode(request.clone()).await,
+                false => self.core.peers.call(home, Operation::CarryInode, &request, None).await?,
+            };
+            match reply.state {
+                flush_states::RUNNING => {}
+                _ if reply.reason.is_empty() => {
+                    // A directory may have been made anew.
+                    self.places.borrow_mut().remove(&id.0);
+                    self.run.bytes.set(self.run.bytes.get() + reply.bytes);
+                    return Ok(());
+                }
+                _ => return Err(Hindrance::Failed(reply.reason)),
+            }
+        }
+    }
+
+    /// Files that have each other's names behind: one of each ring gives way.
+    async fn park_some(&self) {
+        let occupied = self.occupied.borrow().clone();
+        if let Some((id, path)) = occupied.into_iter().next() {
+            let id = FileId(id);
+            let directory = match path.iter().rposition(|byte| *byte == b'/') {
+                Some(at) => path[..at].to_vec(),
+                None => Vec::new(),
+            };
+            let hidden = joined(&directory, &self.core.parked_name(id));
+            self.taken.borrow_mut().remove(&id.0);
+            let wish = self.wish(id, FileId::default(), hidden);
+            match self.carry(CarryInodeRequest { is_parked: true, ..wish }).await {
+                Ok(()) => self.note_done(),
+                Err(hindrance) => self.note_failure_of(path, hindrance),
+            }
+        }
+    }
+}
+
+fn words_of(place: &BackingPlace) -> String {
+    place.path.escape_ascii().to_string()
+}

@@ -1,0 +1,227 @@
+//! What a server has of a file, written to a file behind that is in the making. The file's home asks for it, with a
+//! wish of which a server keeps the last for each file; a task does it, and the wish asked for again tells how far it
+//! has come.
+//!
+//! Invariants
+//! 1. Every change of a file on this server that comes after a wish is noted by it (`note_change`, from
+//!    `Core::commit`).
+//! 2. A share counts as carried only if its bytes were synced behind after the last of them was written, and nothing
+//!    was noted since the wish began (`note_carried`); a server that does not know the wish says that it was changed.
+
+use super::{BackingFault, BackingUse, flush::WAIT_NS};
+use crate::core::{Core, Failure, Notice, until};
+use crate::handlers::{Progress, later};
+use crate::journal::records::Record;
+use crate::store::Piece;
+use reactor::Class;
+use reactor::backing::{BackingFile, CALL_SIZE_MAX};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use wire::messages::{BackingPlace, Empty, NoteCarriedRequest, WriteShareReply, WriteShareRequest, flush_states};
+use wire::{Decode, FileId};
+
+/// Wishes that are kept; those that have ended go first.
+const SHARES_MAX: usize = 65_536;
+
+/// What came of a share: bytes that were written.
+type ShareResult = Result<u64, Failure>;
+
+/// A wish.
+pub struct ShareWrite {
+    wish: u64,
+    is_begun: Cell<bool>,
+    is_changed: Cell<bool>,
+    is_done: Cell<bool>,
+    done: Notice<ShareResult>,
+}
+
+impl BackingUse {
+    /// Something of a file has changed here.
+    pub fn note_change(&self, file: FileId) {
+        let shares = self.shares.borrow();
+        if let Some(share) = shares.get(&file.0)
+            && !self.has_fault(BackingFault::LosesWritesInFlush)
+        {
+            share.is_changed.set(true);
+        }
+    }
+
+    /// The wish about a file, if it is this one.
+    pub(super) fn share(&self, file: FileId, wish: u64) -> Option<Rc<ShareWrite>> {
+        self.shares.borrow().get(&file.0).filter(|share| share.wish == wish).cloned()
+    }
+
+    pub(super) fn is_changed_since(&self, file: FileId, wish: u64) -> bool {
+        self.share(file, wish).is_none_or(|share| share.is_changed.get())
+    }
+}
+
+/// `WriteShare`, at a holder.
+pub fn write_share(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
+    let request = WriteShareRequest::from_bytes(params)?;
+    core.check_backing()?;
+    core.check_layout(&request.layout)?;
+    let core = core.clone();
+    later(async move { Ok(core.write_share(request).await) })
+}
+
+/// `NoteCarried`, at a holder.
+pub fn note_carried(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
+    let NoteCarriedRequest { file, wish, place } = NoteCarriedRequest::from_bytes(params)?;
+    core.check_backing()?;
+    // It is gone, and this comes late.
+    if core.tables.borrow().backing.place(file).is_none() && core.store.share(file.0).is_none() {
+        return Ok(Progress::Done);
+    }
+    let core = core.clone();
+    later(async move {
+        core.put_carried(file, place, &|| core.backing().is_changed_since(file, wish)).await?;
+        Ok(Empty {})
+    })
+}
+
+impl Core {
+    /// The tree, or a refusal of what is asked about one.
+    pub(super) fn check_backing(&self) -> Result<&BackingUse, Failure> {
+        let words = "there is no backing directory";
+        self.backing.as_ref().ok_or_else(|| Failure::with_text(wire::Status::Invalid, words))
+    }
+
+    /// Notes where a file is behind, with all that was here of it, or but for what was changed since, which is asked at
+    /// last: what is changed after that is noted in the journal.
+    pub(super) async fn put_carried(
+        self: &Rc<Self>,
+        file: FileId,
+        place: BackingPlace,
+        is_written: &dyn Fn() -> bool,
+    ) -> Result<(), Failure> {
+        if self.is_journal_low() {
+            self.checkpoints.finished().wait().await;
+        }
+        let base = self.tables.borrow().backing.place(file).map(|known| known.base);
+        let base = if file.is_from_behind() { base.map_or(place.base, |base| base.min(place.base)) } else { 0 };
+        let is_written = is_written();
+        self.change([Record::Carried { id: file, place: BackingPlace { base, ..place }, is_written }])
+    }
+
+    /// Begins to write what is here of a file, or joins whoever does at the same wish; waits a moment for the end.
+    pub(super) async fn write_share(self: &Rc<Self>, request: WriteShareRequest) -> WriteShareReply {
+        let (file, wish) = (request.file, request.wish);
+        let known = self.backing().share(file, wish);
+        let share = known.unwrap_or_else(|| self.register_share(&request));
+        if !share.is_begun.replace(true) {
+            self.begin_share(&share, request);
+        }
+        let ended = until(&self.reactor, self.reactor.now() + WAIT_NS, share.done.wait()).await;
+        let (state, bytes, reason) = match ended {
+            None => (flush_states::RUNNING, 0, Vec::new()),
+            Some(Ok(bytes)) => (flush_states::ENDED, bytes, Vec::new()),
+            Some(Err(failure)) => (flush_states::ENDED, 0, failure.text.into_owned()),
+        };
+        WriteShareReply { state, is_changed: share.is_changed.get(), bytes, reason }
+    }
+
+    /// From here on changes of the file are noted.
+    pub(super) fn register_share(&self, request: &WriteShareRequest) -> Rc<ShareWrite> {
+        let share = Rc::new(ShareWrite {
+            wish: request.wish,
+            is_begun: Cell::new(false),
+            is_changed: Cell::new(false),
+            is_done: Cell::new(false),
+            done: Notice::new(),
+        });
+        let mut shares = self.backing().shares.borrow_mut();
+        if shares.len() >= SHARES_MAX {
+            shares.retain(|_, share| !share.is_done.get());
+        }
+        shares.insert(request.file.0, share.clone());
+        share
+    }
+
+    fn begin_share(self: &Rc<Self>, share: &Rc<ShareWrite>, request: WriteShareRequest) {
+        let (core, own) = (self.clone(), share.clone());
+        self.reactor.spawn(Class::Background, async move {
+            let result = core.write_share_now(&request).await;
+            own.is_done.set(true);
+            own.done.tell(result.map_err(|failure| match failure.text.is_empty() {
+                true => Failure::with_text(failure.status, format!("{:?}", failure.status)),
+                false => failure,
+            }));
+        });
+    }
+
+    async fn write_share_now(self: &Rc<Self>, request: &WriteShareRequest) -> ShareResult {
+        let backing = self.backing();
+        let failed = |error| backing.failure(error);
+        let chunks = self.chunks_here(request).await;
+        if chunks.is_empty() {
+            return Ok(0);
+        }
+        let target = async { backing.tree.root().await?.open_to_write(&request.path).await };
+        let target = target.await.map_err(failed)?;
+        let mut bytes = 0;
+        for index in chunks {
+            bytes += self.write_chunk(request, index, &target).await?;
+        }
+        if !backing.has_fault(BackingFault::SyncsNothing) {
+            target.sync().await.map_err(failed)?;
+        }
+        Ok(bytes)
+    }
+
+    /// The chunks of a file that have bytes here, or zeros that are not behind.
+    async fn chunks_here(self: &Rc<Self>, request: &WriteShareRequest) -> BTreeSet<u64> {
+        let (file, chunk_size) = (request.file, u64::from(request.layout.chunk_size));
+        let mut found: BTreeSet<u64> = match self.tables.borrow().backing.get(file) {
+            Some(taken_up) => taken_up.standings().map(|(index, _)| index).collect(),
+            None => BTreeSet::new(),
+        };
+        let mut from = 0;
+        while from < request.size {
+            match self.store.next_data(file.0, from) {
+                (Some(offset), true) => {
+                    found.insert(offset / chunk_size);
+                    from = (offset / chunk_size + 1) * chunk_size;
+                }
+                (Some(offset), false) => from = offset.max(from + 1),
+                (None, _) => break,
+            }
+            if found.len().is_multiple_of(1024) {
+                self.reactor.yield_now().await;
+            }
+        }
+        found
+    }
+
+    /// Writes a chunk of which all that counts is here.
+    async fn write_chunk(
+        self: &Rc<Self>,
+        request: &WriteShareRequest,
+        index: u64,
+        target: &BackingFile,
+    ) -> ShareResult {
+        let (file, chunk_size) = (request.file, u64::from(request.layout.chunk_size));
+        let start = index * chunk_size;
+        let size = request.size.saturating_sub(start).min(chunk_size) as u32;
+        // What was there before has other bytes where zeros are here.
+        let (is_absent, writes_zeros) = match self.tables.borrow().backing.get(file) {
+            Some(taken_up) => (taken_up.is_absent(index), taken_up.begins_below_base(index)),
+            None => (false, false),
+        };
+        let (mut offset, mut written) = (0, 0);
+        while offset < size && !is_absent {
+            let part = (size - offset).min(CALL_SIZE_MAX as u32);
+            let read = self.store.read(file.0, index, offset, part)?;
+            let has_bytes = read.pieces.iter().any(|piece| matches!(piece, Piece::Bytes(_)));
+            if has_bytes || writes_zeros {
+                let mut bytes = Vec::with_capacity(part as usize);
+                read.append_to(&mut bytes);
+                let moved = target.write(start + u64::from(offset), bytes).await.0;
+                written += moved.map_err(|error| self.backing().failure(error))? as u64;
+            }
+            offset += part;
+        }
+        Ok(written)
+    }
+}

@@ -1,0 +1,218 @@
+//! Flushes in runs with a backing tree: while clients work and servers are killed, somebody has changes carried back
+//! all the time; and when all is quiet the tree is to be what clients see, but for what the flush says could not go.
+
+use crate::behind;
+use crate::harness::SimClient;
+use crate::profile::{Faults, SECOND};
+use client::{FileSystem, FlushReport, OpenHow};
+use reactor::Nanos;
+use reactor::sim::World;
+use std::collections::{BTreeMap, BTreeSet};
+use wire::{Kind, Status};
+
+/// Hidden names of ours; nobody is shown them.
+const HIDDEN: &[u8] = b".tabane-";
+/// Attempts at an open, where there is no room for open files.
+const OPENS_MAX: u32 = 20;
+/// What of a file is compared at a time.
+const PAGE: u64 = 4096;
+/// Pages that are read at a time.
+const READ_PAGES: u64 = 16;
+
+/// Why something may stay, in a run without anybody else at the site.
+const REASONS: [&str; 8] = [
+    "renames of directories are not carried",
+    "second names of files are not carried",
+    "pipes, sockets and devices are not carried",
+    "its directory is not there yet",
+    "the directory is not empty there",
+    "it has another name here",
+    "another file that has its name behind is not moved yet",
+    "is still open here",
+];
+
+/// What a path stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Directory,
+    File(Contents),
+    /// A file whose bytes there is no room to bring here, or are rotten.
+    Unread,
+    Other,
+}
+
+/// Size of a file, and its pages that have anything but zeros, by number.
+type Contents = (u64, BTreeMap<u64, Vec<u8>>);
+
+/// What clients see, by path.
+pub type View = BTreeMap<String, Seen>;
+
+/// Flushes again and again until the client is taken away.
+pub async fn flush_on(files: FileSystem, pause: Nanos) {
+    loop {
+        // Servers may be down, and the site may refuse; that is no matter here.
+        let _: client::Result<FlushReport> = files.flush(&[], &|_| {}).await;
+        files.reactor().sleep(pause).await;
+    }
+}
+
+/// All that a client sees.
+pub async fn view(files: &FileSystem) -> client::Result<View> {
+    let mut view = View::new();
+    let mut directories = vec![String::new()];
+    while let Some(directory) = directories.pop() {
+        let mut entries = Vec::new();
+        let path = format!("/{directory}");
+        files
+            .read_directory(path.as_bytes(), &mut |entry| {
+                entries.push((String::from_utf8_lossy(&entry.name).into_owned(), entry.kind));
+                true
+            })
+            .await?;
+        for (name, kind) in entries {
+            let path = if directory.is_empty() { name } else { format!("{directory}/{name}") };
+            let seen = match kind {
+                Kind::Directory => {
+                    directories.push(path.clone());
+                    Seen::Directory
+                }
+                Kind::File => match contents(files, &path).await {
+                    Err(error) if matches!(error.status, Status::NoSpace | Status::Corrupt | Status::TooManyOpen) => {
+                        Seen::Unread
+                    }
+                    contents => Seen::File(contents?),
+                },
+                _ => Seen::Other,
+            };
+            view.insert(path, seen);
+        }
+    }
+    Ok(view)
+}
+
+async fn contents(files: &FileSystem, path: &str) -> client::Result<Contents> {
+    // A session may have few files open, and closes of others may have to arrive first.
+    let mut opens = 0;
+    let file = loop {
+        match files.open(format!("/{path}").as_bytes(), &OpenHow::reading()).await {
+            Err(error) if error.status == Status::TooManyOpen && opens < OPENS_MAX => {
+                opens += 1;
+                files.reactor().sleep(SECOND).await;
+            }
+            other => break other?,
+        }
+    };
+    let read = read_pages(files, &file).await;
+    files.close(&file).await;
+    read
+}
+
+async fn read_pages(files: &FileSystem, file: &client::File) -> client::Result<Contents> {
+    let size = files.stat_file(file).await?.size;
+    let (mut pages, mut offset) = (BTreeMap::new(), 0);
+    while offset < size {
+        match files.seek_data(file, offset).await {
+            Err(error) if error.status == Status::NoData => break,
+            found => offset = found? / PAGE * PAGE,
+        }
+        let mut piece = vec![0; (READ_PAGES * PAGE) as usize];
+        let mut count = 0;
+        while count < piece.len() {
+            match files.read_at(file, &mut piece[count..], offset + count as u64).await? {
+                0 => break,
+                more => count += more,
+            }
+        }
+        for (number, page) in (offset / PAGE..).zip(piece.chunks(PAGE as usize)) {
+            if page.iter().any(|byte| *byte != 0) {
+                pages.insert(number, page.to_vec());
+            }
+        }
+        offset += READ_PAGES * PAGE;
+    }
+    Ok((size, pages))
+}
+
+/// What the site has, by path; without names that are hidden.
+fn site(world: &World) -> View {
+    let outsider = world.outsider();
+    let mut site = View::new();
+    let mut directories = vec![String::new()];
+    while let Some(directory) = directories.pop() {
+        for name in outsider.list(&directory).into_iter().filter(|name| !name.starts_with(HIDDEN)) {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            let path = if directory.is_empty() { name } else { format!("{directory}/{name}") };
+            let seen = match (outsider.is_directory(&path), outsider.read_pages(&path)) {
+                (true, _) => {
+                    directories.push(path.clone());
+                    Seen::Directory
+                }
+                (false, Some(contents)) => Seen::File(contents),
+                (false, None) => Seen::Other,
+            };
+            site.insert(path, seen);
+        }
+    }
+    site
+}
+
+fn is_excused(path: &str, report: &FlushReport) -> bool {
+    report.failures.iter().any(|(failed, _)| {
+        let failed = String::from_utf8_lossy(failed);
+        path == failed || path.strip_prefix(&*failed).is_some_and(|rest| rest.starts_with('/'))
+    })
+}
+
+/// What is wrong with a flush that nobody disturbed: reasons that can't be, and what is not the same on both sides.
+pub fn problems(world: &World, view: &View, report: &FlushReport, faults: &Faults) -> Vec<String> {
+    let mut problems = Vec::new();
+    let is_rotten = |reason: &str| faults.rot && reason.contains("do not match their checksum");
+    for (path, reason) in &report.failures {
+        if !REASONS.iter().any(|known| reason.contains(known)) && !is_rotten(reason) {
+            problems.push(format!("flush of {}: {reason}", String::from_utf8_lossy(path)));
+        }
+    }
+    let site = site(world);
+    let paths: BTreeSet<&String> = view.keys().chain(site.keys()).collect();
+    for path in paths.into_iter().filter(|path| !is_excused(path, report)) {
+        let words = match (view.get(path), site.get(path)) {
+            (here, there) if here == there => continue,
+            (Some(Seen::Unread), Some(Seen::File(_))) => continue,
+            (Some(_), None) => "is not there",
+            (None, Some(_)) => "is still there",
+            (Some(Seen::File(here)), Some(Seen::File(there))) if here.0 != there.0 => "has another size there",
+            (Some(Seen::File(_)), Some(Seen::File(_))) => "has other bytes there",
+            _ => "is something else there",
+        };
+        problems.push(format!("behind, after a flush: {path} {words}"));
+    }
+    problems
+}
+
+/// A client flushes, and then opens at everything.
+pub fn flush_and_look(world: &World, client: &SimClient, limit: Nanos) -> Result<(FlushReport, View), String> {
+    let files = client.client.file_system.clone();
+    let work = async move {
+        let report = files.flush(&[], &|_| {}).await?;
+        let view = view(&files).await?;
+        Ok((report, view))
+    };
+    let done: Option<client::Result<(FlushReport, View)>> = world.run(client.node, work, limit);
+    let done = done.ok_or("a flush does not end")?;
+    done.map_err(|error| format!("a flush, or a look after it, fails: {error}"))
+}
+
+/// Whether somebody flushes in a run.
+pub fn is_wanted(profile: &crate::profile::Profile) -> bool {
+    use crate::profile::Sabotage;
+    use server::BackingFault::{LosesWritesInFlush, SyncsNothing};
+    let needs = matches!(profile.sabotage, Sabotage::Backing(LosesWritesInFlush | SyncsNothing));
+    profile.backing
+        && (needs
+            || profile.sabotage == Sabotage::None && crate::random::Random::new(profile.seed ^ 0x666c_7573).percent(70))
+}
+
+/// In some runs the site's power goes when all is flushed.
+pub fn loses_power(profile: &crate::profile::Profile) -> bool {
+    behind::faults(profile).delay_ns > 0 || profile.seed.is_multiple_of(2)
+}
