@@ -178,15 +178,18 @@ fn flushes_and_what_cannot_go() {
     assert!(!behind.join("made").exists());
     fs::write(behind.join("one"), "theirs").unwrap();
     ground.run(&["cp", "letter", ":/one"]);
+    ground.run(&["put", "/directory/below/it"]);
     ground.run(&["mv", ":/directory", ":/moved"]);
+    ground.run(&["ln", ":/new", ":/second"]);
     for command in [&["flush", "--wait"][..], &["down"][..]] {
         let complaint = ground.fail(3, command);
         assert!(complaint.contains("/one: somebody else has changed it there"), "{complaint}");
-        assert!(complaint.contains("/moved: it is directory there"), "{complaint}");
+        assert!(complaint.contains("/second: it is new there, and second names"), "{complaint}");
+        assert!(behind.join("moved/below/it").exists() && !behind.join("directory").exists(), "it goes with all in it");
     }
     assert_eq!(fs::read_to_string(behind.join("one")).unwrap(), "theirs");
     assert_eq!(ground.run(&["cat", ":/one"]), "3", "nothing was stopped");
-    ground.run(&["mv", ":/moved", ":/directory"]);
+    ground.run(&["rm", ":/second"]);
     ground.run(&["mv", ":/one", ":/ours"]);
     ground.run(&["down", "--keep"]);
     ground.run(&["up"]);

@@ -1,10 +1,10 @@
-//! What is behind the cluster of a run with a backing tree: a site that has some of the workload's files and directories
-//! from the start. The history begins with operations that tell of them as of any others, so that every checker knows
-//! them: as if somebody had made all of it before the first client came.
+//! What is behind the cluster of a run with a backing tree: a site that has some of the workload's files and
+//! directories from the start. The history begins with operations that tell of them as of any others, so that every
+//! checker knows them: as if somebody had made all of it before the first client came.
 //!
 //! Servers say which ids they gave to what they took up (`Server::taken_up`); only then the history's first operations
-//! name them. Power is not lost in these runs: what was taken up and lost would be taken up anew, with another id, which
-//! no model of names knows of.
+//! name them. Power is not lost in these runs: what was taken up and lost would be taken up anew, with another id,
+//! which no model of names knows of.
 
 use crate::history::{Action, History, Outcome, Path};
 use crate::pattern::{self, Tag};
@@ -27,6 +27,8 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// A file that the site has.
 struct FileBehind {
     path: Path,
+    /// The number of its inode.
+    inode: u64,
     tag: Tag,
     size: u64,
     /// Numbers of the operations that tell of it.
@@ -112,23 +114,24 @@ impl Behind {
             history.finish(write, Outcome::Done, 0);
             write
         });
-        self.files.push(FileBehind { path, tag, size, open, write });
+        let inode = world.outsider().inode(&on_site(&path));
+        self.files.push(FileBehind { path, inode, tag, size, open, write });
     }
 
     /// Has the history name the files by the ids that servers gave them. Errors: a file was taken up twice.
-    pub fn name(&self, history: &mut History, taken_up: &[(FileId, Vec<u8>)]) -> Vec<String> {
+    pub fn name(&self, history: &mut History, taken_up: &[(FileId, u64)]) -> Vec<String> {
         // A server that dies within a write to its store has taken up what nobody knows of, itself included.
         let told: BTreeSet<FileId> = history.operations.iter().flat_map(|operation| told(&operation.outcome)).collect();
-        let mut ids: BTreeMap<&[u8], Vec<FileId>> = BTreeMap::new();
-        for (id, path) in taken_up.iter().filter(|(id, _)| told.contains(id)) {
-            let known = ids.entry(path.as_slice()).or_default();
+        let mut ids: BTreeMap<u64, Vec<FileId>> = BTreeMap::new();
+        for (id, inode) in taken_up.iter().filter(|(id, _)| told.contains(id)) {
+            let known = ids.entry(*inode).or_default();
             if !known.contains(id) {
                 known.push(*id);
             }
         }
         let mut problems = Vec::new();
         for file in &self.files {
-            match ids.get(on_site(&file.path).as_bytes()).map(Vec::as_slice) {
+            match ids.get(&file.inode).map(Vec::as_slice) {
                 None => {}
                 Some([id]) => {
                     history.operations[file.open].outcome = Outcome::Opened(*id);

@@ -20,14 +20,13 @@ const PAGE: u64 = 4096;
 const READ_PAGES: u64 = 16;
 
 /// Why something may stay, in a run without anybody else at the site.
-const REASONS: [&str; 8] = [
-    "renames of directories are not carried",
+const REASONS: [&str; 7] = [
     "second names of files are not carried",
     "pipes, sockets and devices are not carried",
     "its directory is not there yet",
     "the directory is not empty there",
     "it has another name here",
-    "another file that has its name behind is not moved yet",
+    "what has its name behind is not moved yet",
     "is still open here",
 ];
 

@@ -55,7 +55,7 @@ pub struct Harness {
     /// What is behind, if there is a backing tree.
     pub behind: Option<Behind>,
     /// What servers that are gone took up of it.
-    taken_up: RefCell<Vec<(FileId, Vec<u8>)>>,
+    taken_up: RefCell<Vec<(FileId, u64)>>,
 }
 
 impl Harness {
@@ -386,7 +386,7 @@ impl Harness {
     }
 
     /// What servers took up of the backing tree, with its paths there.
-    pub fn taken_up(&self) -> Vec<(FileId, Vec<u8>)> {
+    pub fn taken_up(&self) -> Vec<(FileId, u64)> {
         let mut taken_up = self.taken_up.borrow().clone();
         for server in &self.servers {
             if let Some(Ok(server)) = &*server.started.borrow() {

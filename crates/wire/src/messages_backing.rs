@@ -167,6 +167,10 @@ message! {
         pub is_directory: bool,
         /// Where it is behind. Of a directory that is gone too.
         pub place: Option<BackingPlace>,
+        /// Where it is about to be, or is already.
+        pub next: Option<BackingPlace>,
+        /// Whether it is being carried.
+        pub is_moving: bool,
         /// Whether its home knows that it was changed since.
         pub is_written: bool,
         /// Whether something of it may be behind alone.

@@ -344,6 +344,12 @@ impl CallCore {
         }
     }
 
+    /// Nobody gets a handle any more that is open by now.
+    pub fn set_all_stale(&self) {
+        let to_close = self.state.borrow_mut().handles.note_changed(b"");
+        to_close.into_iter().for_each(|handle| self.close(handle));
+    }
+
     /// Nobody gets a handle any more who opens its path.
     pub fn set_stale(&self, guard: &HandleGuard) {
         self.state.borrow_mut().handles.note_stale(guard.id);

@@ -215,6 +215,11 @@ impl BackingTree {
         self.core().name()
     }
 
+    /// What is open by now is opened anew by whoever asks for it next: its path may lead elsewhere.
+    pub fn set_all_stale(&self) {
+        self.core().set_all_stale();
+    }
+
     /// The root. It is opened by the first who asks, and stays what it was then for as long as anybody uses it. Errors:
     /// `ENOENT`, `ENOTDIR`, whatever the file system says.
     pub async fn root(&self) -> Result<BackingDirectory, BackingError> {

@@ -69,6 +69,11 @@ impl Outsider<'_> {
         Some(bytes)
     }
 
+    /// The number of the inode at a path.
+    pub fn inode(&self, path: &str) -> u64 {
+        self.0.site.borrow().walk(path).expect("it is there")
+    }
+
     /// Size of a file and its pages that have anything but zeros, by number: what a file with large holes can be read
     /// by. Nothing where there is none.
     pub fn read_pages(&self, path: &str) -> Option<(u64, BTreeMap<u64, Vec<u8>>)> {

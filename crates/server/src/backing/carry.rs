@@ -112,7 +112,7 @@ pub fn is_known(found: &BackingAttributes, known: &KnownBehind) -> bool {
 pub fn is_next(found: &BackingAttributes, next: &KnownBehind) -> bool {
     let identity = &found.identity;
     match found.kind {
-        FileKind::Directory => next.inode == 0,
+        FileKind::Directory => next.inode == 0 || next.inode == identity.inode,
         _ => (identity.inode, identity.size, identity.mtime) == (next.inode, next.size, next.mtime),
     }
 }
@@ -131,12 +131,6 @@ fn words(text: impl Into<String>) -> Failure {
 }
 
 impl BackingUse {
-    /// The directory at a path from the root.
-    pub(super) async fn open_path(&self, path: &[u8]) -> Result<BackingDirectory, BackingError> {
-        let root = self.tree.root().await?;
-        if path.is_empty() { Ok(root) } else { root.open_directory(path).await }
-    }
-
     /// What a name stands for; nothing where there is none.
     pub(super) async fn look_for(
         &self,
@@ -190,6 +184,12 @@ impl Core {
         }
     }
 
+    /// Whether an inode is being carried behind by its home, which is this server.
+    pub(super) fn is_carrying(&self, id: FileId) -> bool {
+        let carries = self.backing.as_ref().map(|backing| backing.carries.borrow());
+        carries.is_some_and(|carries| carries.get(&id.0).is_some_and(|task| !task.is_done.get()))
+    }
+
     fn start_carry(self: &Rc<Self>, request: CarryInodeRequest) -> Rc<CarryTask> {
         let task = Rc::new(CarryTask { wish: request.wish, done: Notice::new(), is_done: Default::default() });
         {
@@ -211,8 +211,7 @@ impl Core {
     async fn carry_now(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<Carried, Failure> {
         self.take_next_place(request.id).await?;
         // Of one that keeps its name what is known is its place, as it is now.
-        let own =
-            self.tables.borrow().backing.place(request.id).filter(|place| place.path == request.path).map(known_of);
+        let own = self.tables.borrow().backing.place(request.id).filter(|place| is_at(place, request)).map(known_of);
         let (known, same_as) = match (&request.known, own) {
             (None, Some(own)) => (Some(own), request.id),
             (known, _) => (known.clone(), request.same_as),
@@ -227,7 +226,7 @@ impl Core {
         }
     }
 
-    /// The directory that a wish is about, and the name in it.
+    /// The directory that a wish is about, its path, and the name in it.
     async fn open_parent<'a>(
         self: &Rc<Self>,
         request: &'a CarryInodeRequest,
@@ -236,14 +235,20 @@ impl Core {
             Some(at) => (&request.path[..at], &request.path[at + 1..]),
             None => (&[][..], &request.path[..]),
         };
-        if !request.is_parked {
+        // What is open still may have had another path.
+        for _ in 0..2 {
             let (place, opened) = self.open_behind(request.parent, self.reactor.now() + self.options.timeout).await?;
             if *place.path == *path {
                 return Ok((opened, path, name));
             }
+            self.backing().tree.set_all_stale();
         }
-        let opened = self.backing().open_path(path).await.map_err(|error| self.backing().failure(error))?;
-        Ok((opened, path, name))
+        Err(words("its directory is moved there"))
+    }
+
+    /// The directory in which something is behind, if it is there.
+    async fn open_parent_of(self: &Rc<Self>, place: &BackingPlace) -> Result<BackingDirectory, Failure> {
+        Ok(self.open_behind(place.parent, self.reactor.now() + self.options.timeout).await?.1)
     }
 
     async fn carry_directory(self: &Rc<Self>, request: &CarryInodeRequest, inode: &Inode) -> Result<Carried, Failure> {
@@ -251,6 +256,7 @@ impl Core {
         let failed = |error| backing.failure(error);
         let (parent, _, name) = self.open_parent(request).await?;
         let attributes = &inode.attributes;
+        self.move_directory(request, (&parent, name)).await?;
         let was_there = backing.look_for(&parent, name).await?.is_some();
         if !was_there {
             self.note_next(request, NEW_DIRECTORY).await?;
@@ -270,15 +276,65 @@ impl Core {
         let known = known_found(&found);
         let place = self.place_of(request, &found, attributes, 0);
         self.put_carried_here(request.id, place, &|| has_other_rights(self, request.id, attributes)).await?;
-        self.note_now(request, &known).await?;
+        if !request.is_parked {
+            self.note_now(request, &known).await?;
+        }
         Ok(Carried { known, bytes: 0 })
+    }
+
+    /// Moves a directory behind to where it is here, with all that is in it. Whoever has a path that leads through it
+    /// finds that out when he meets with something else there (`open_behind`).
+    async fn move_directory(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        (parent, name): (&BackingDirectory, &[u8]),
+    ) -> Result<(), Failure> {
+        let backing = self.backing();
+        let old = self.tables.borrow().backing.place(request.id).cloned();
+        let Some(old) = old.filter(|old| old.inode != 0 && !is_at(old, request)) else { return Ok(()) };
+        let place = BackingPlace { parent: request.parent, path: request.path.clone(), ..old.clone() };
+        let old_parent = self.open_parent_of(&old).await?;
+        let is_it = |found: &BackingAttributes| found.kind == FileKind::Directory && found.identity.inode == old.inode;
+        let there = backing.look_for(parent, name).await?;
+        // Else an earlier attempt has moved it.
+        if !there.as_ref().is_some_and(is_it) {
+            if !backing.look_for(&old_parent, old.name()).await?.as_ref().is_some_and(is_it) {
+                return Err(backing.changed(&old.path));
+            }
+            let is_known =
+                |found: &BackingAttributes| request.known.as_ref().is_some_and(|known| is_known(found, known));
+            let mode = match &there {
+                None => RenameMode::NoReplace,
+                Some(found) if is_known(found) && found.kind == FileKind::Directory => RenameMode::Replace,
+                Some(_) => return Err(words("there is something else of that name there")),
+            };
+            if !request.is_parked {
+                self.note_next(request, KnownBehind { inode: old.inode, ..NEW_DIRECTORY }).await?;
+            }
+            if self.is_journal_low() {
+                self.checkpoints.finished().wait().await;
+            }
+            self.change([Record::NextPut { id: request.id, place: place.clone() }])?;
+            self.syncs.durable().await?;
+            let renamed = old_parent.rename(old.name(), parent, name, mode).await;
+            let now = backing.look_for(parent, name).await?;
+            match (now.as_ref().is_some_and(is_it), renamed) {
+                (true, _) => {}
+                (false, Err(error)) => return Err(backing.failure(error)),
+                (false, Ok(())) => return Err(words("somebody else is changing the same name there")),
+            }
+        }
+        backing.sync_names(parent).await?;
+        backing.sync_names(&old_parent).await?;
+        self.leave(request.id, request.parent, request_name(request)).await?;
+        self.put_carried_here(request.id, place, &|| true).await
     }
 
     /// Whether a directory that is there already is this one: the one that it was, or that an earlier flush made; or
     /// anybody's, if it was never there.
     fn may_be_own(&self, request: &CarryInodeRequest, found: &BackingAttributes) -> bool {
         let tables = self.tables.borrow();
-        let own = tables.backing.place(request.id).filter(|own| own.path == request.path && own.inode != 0);
+        let own = tables.backing.place(request.id).filter(|own| is_at(own, request) && own.inode != 0);
         own.is_none_or(|own| own.inode == found.identity.inode)
             || request.known.as_ref().is_some_and(|known| is_known(found, known))
     }
@@ -414,7 +470,7 @@ impl Core {
                 continue;
             }
             if opened.is_none() {
-                opened = Some(backing.open_checked(old, self.checks_identity()).await?);
+                opened = Some(self.open_source(file, old).await?);
             }
             let Some(source) = &opened else { continue };
             let data = source.seek(offset, SeekKind::Data).await.map_err(|error| backing.failure(error))?;
@@ -437,6 +493,24 @@ impl Core {
             Some(source) => backing.check(source, old, self.checks_identity()).await,
             None => Ok(()),
         }
+    }
+
+    /// Opens a file behind, also where its directory was moved there.
+    async fn open_source(
+        self: &Rc<Self>,
+        file: FileId,
+        old: &BackingPlace,
+    ) -> Result<reactor::backing::BackingFile, Failure> {
+        let checks = self.checks_identity();
+        let failure = match self.backing().open_checked(old, checks).await {
+            Ok(source) => return Ok(source),
+            Err(failure) => failure,
+        };
+        if !self.follow_directory(file, old).await? {
+            return Err(failure);
+        }
+        let now = self.tables.borrow().backing.place(file).cloned();
+        self.backing().open_checked(&now.ok_or(failure)?, checks).await
     }
 
     /// Has a holder write its share, and waits for the end of that. Returns the bytes.
@@ -486,7 +560,7 @@ impl Core {
             self.note_next(request, known_found(&written)).await?;
         }
         let found = backing.look_for(parent, name).await?;
-        let own = self.tables.borrow().backing.place(request.id).filter(|own| own.path == request.path).map(known_of);
+        let own = self.tables.borrow().backing.place(request.id).filter(|own| is_at(own, request)).map(known_of);
         let may_be_replaced = |found: &BackingAttributes| {
             // A name of our own is nobody else's.
             !self.checks_identity()
@@ -547,7 +621,7 @@ impl Core {
         backing.sync_names(parent).await?;
         let KnownBehind { inode, size, mtime, ctime } = known_found(&found);
         let place = BackingPlace { inode, size, mtime, ctime, base: self.base_of(request.id), ..place.clone() };
-        self.leave(request.id, &request.path).await?;
+        self.leave(request.id, request.parent, request_name(request)).await?;
         self.put_carried_here(request.id, place, &|| true).await?;
         Ok(found)
     }
@@ -616,10 +690,8 @@ impl Core {
         request: &CarryInodeRequest,
         old: Option<&BackingPlace>,
     ) -> Result<(), Failure> {
-        let Some(old) = old.filter(|old| self.is_hidden(old.name()) && old.path != request.path) else { return Ok(()) };
-        let directory = &old.path[..old.path.len() - old.name().len()];
-        let directory = directory.strip_suffix(b"/").unwrap_or(directory);
-        let opened = self.backing().open_path(directory).await.map_err(|error| self.backing().failure(error))?;
+        let Some(old) = old.filter(|old| self.is_hidden(old.name()) && !is_at(old, request)) else { return Ok(()) };
+        let opened = self.open_parent_of(old).await?;
         self.backing().remove_hidden(&opened, old.name()).await
     }
 
@@ -653,18 +725,21 @@ impl Core {
         let next = self.tables.borrow().backing.next(id).cloned();
         let Some(next) = next else { return Ok(()) };
         let backing = self.backing();
-        let directory = &next.path[..next.path.len() - next.name().len()];
-        let opened = backing.open_path(directory.strip_suffix(b"/").unwrap_or(directory)).await;
-        let opened = opened.map_err(|error| backing.failure(error))?;
+        let opened = self.open_parent_of(&next).await?;
         let found = backing.look_for(&opened, next.name()).await?;
-        if let Some(found) = found.filter(|found| is_next(found, &known_of(&next))) {
-            backing.sync_names(&opened).await?;
-            let KnownBehind { inode, size, mtime, ctime } = known_found(&found);
-            self.leave(id, &next.path).await?;
-            let base = self.base_of(id);
-            self.put_carried_here(id, BackingPlace { inode, size, mtime, ctime, base, ..next }, &|| true).await?;
+        let old = self.tables.borrow().backing.place(id).cloned();
+        match (found.filter(|found| is_next(found, &known_of(&next))), old) {
+            (Some(found), _) => {
+                backing.sync_names(&opened).await?;
+                let KnownBehind { inode, size, mtime, ctime } = known_found(&found);
+                self.leave(id, next.parent, next.name()).await?;
+                let base = self.base_of(id);
+                self.put_carried_here(id, BackingPlace { inode, size, mtime, ctime, base, ..next }, &|| true).await
+            }
+            // It is not there: what was known before holds.
+            (None, Some(old)) if !self.is_carrying(id) => self.put_carried_here(id, old, &|| true).await,
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     async fn note_next(self: &Rc<Self>, request: &CarryInodeRequest, next: KnownBehind) -> Result<(), Failure> {
@@ -742,7 +817,9 @@ impl Core {
             let here = tables.names.get(directory, name, cursor_of(directory, name));
             match tables.backing.difference(directory, name) {
                 Some(noted) if noted.same_as == left.same_as => {
-                    Some(NameBehind { same_as: FileId::default(), ..noted.clone() })
+                    // A directory takes all with it.
+                    let known = left.known.as_ref().and(noted.known.clone());
+                    Some(NameBehind { known, same_as: FileId::default(), ..noted.clone() })
                 }
                 None if here.is_some_and(|(id, _)| id == left.same_as) => {
                     Some(NameBehind { same_as: FileId::default(), ..left })
@@ -750,7 +827,11 @@ impl Core {
                 _ => None,
             }
         };
+        let is_here = self.tables.borrow().names.get(directory, name, cursor_of(directory, name)).is_some();
         match behind {
+            Some(behind) if !is_here && behind.known.is_none() && behind.next.is_none() => {
+                self.change([Record::DifferenceDelete { directory, name }])
+            }
             Some(behind) => self.change([Record::DifferencePut { directory, name, behind }]),
             None => Ok(()),
         }
@@ -758,11 +839,16 @@ impl Core {
 
     /// Tells the name that an inode has behind, before it has another one there: a name that it keeps here differs
     /// then.
-    async fn leave(self: &Rc<Self>, id: FileId, path: &[u8]) -> Result<(), Failure> {
+    async fn leave(self: &Rc<Self>, id: FileId, directory: FileId, name: &[u8]) -> Result<(), Failure> {
         let old = self.tables.borrow().backing.place(id).cloned();
-        let is_left = |old: &BackingPlace| old.inode != 0 && old.path != path && !self.is_hidden(old.name());
+        let is_left = |old: &BackingPlace| {
+            old.inode != 0 && (old.parent, old.name()) != (directory, name) && !self.is_hidden(old.name())
+        };
         let Some(old) = old.filter(is_left) else { return Ok(()) };
-        let behind = NameBehind { known: Some(known_of(&old)), next: None, same_as: id };
+        // A directory takes all with it, so that nothing is there.
+        let is_directory = self.tables.borrow().inodes.kind(id) == Some(Kind::Directory);
+        let known = (!is_directory).then(|| known_of(&old));
+        let behind = NameBehind { known, next: None, same_as: id };
         let (directory, name) = (old.parent, old.name().to_vec());
         let server = self.cluster.dentry_server(directory, &name);
         self.send_note(server, NoteBehindRequest { directory, name, behind, is_left: true }).await
@@ -810,11 +896,8 @@ impl Core {
         let is_none = |error: &BackingError| {
             error.is_unsupported() || error.is_no_xattr() || error.is_refused() || error.is_gone()
         };
-        let directory = &old.path[..old.path.len() - old.name().len()];
-        let opened = match backing.open_path(directory.strip_suffix(b"/").unwrap_or(directory)).await {
-            Err(error) if is_none(&error) => return Ok(()),
-            other => other.map_err(|error| backing.failure(error))?,
-        };
+        // Where its directory is gone nothing is to be had of it.
+        let Ok(opened) = self.open_parent_of(old).await else { return Ok(()) };
         let keys = match opened.xattrs(old.name()).await {
             Err(error) if is_none(&error) => return Ok(()),
             other => other.map_err(|error| backing.failure(error))?,
@@ -912,6 +995,11 @@ pub fn reason_of(failure: &Failure) -> Vec<u8> {
         true => format!("{:?}", failure.status).into_bytes(),
         false => failure.text.to_vec(),
     }
+}
+
+/// Whether something is behind already where a wish wants it.
+fn is_at(place: &BackingPlace, request: &CarryInodeRequest) -> bool {
+    (place.parent, place.name()) == (request.parent, request_name(request))
 }
 
 fn request_name(request: &CarryInodeRequest) -> &[u8] {

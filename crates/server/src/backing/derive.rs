@@ -99,7 +99,8 @@ fn derive_difference<'a>(core: &Core, tables: &Tables, record: &Record<'a>, deri
         let returns = new.and_then(inode_behind);
         let is_same = behind.next.is_none()
             && match new {
-                Some(_) => returns.is_some() && returns == behind.known,
+                // In a directory that was made here nobody would know later that anything is behind there.
+                Some(_) => core.is_behind(directory) && returns.is_some() && returns == behind.known,
                 None => behind.known.is_none(),
             };
         if is_same {

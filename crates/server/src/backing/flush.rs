@@ -25,6 +25,8 @@ use wire::{Decode, FileId, Kind, Operation, Status};
 /// Longest wait of one question for how far something has come.
 pub const WAIT_NS: Nanos = 250_000_000;
 const PASSES_MAX: u32 = 32;
+/// Between two questions whether an inode is carried still, for whoever has begun that.
+const MOVING_PAUSE_NS: Nanos = 20_000_000;
 /// Inodes that are carried at a time.
 const AT_ONCE: usize = 16;
 /// Bytes of failures that are told, which have to fit into a message.
@@ -203,7 +205,19 @@ impl Core {
         run.failures.replace(failures);
     }
 
-    async fn ask_carried_of(self: &Rc<Self>, id: FileId) -> Result<AskCarriedReply, Failure> {
+    /// Waits until nobody carries an inode, for a time-out at most. Whether nobody does.
+    async fn await_carried(self: &Rc<Self>, id: FileId) -> Result<bool, Failure> {
+        let limit = self.reactor.now() + self.options.timeout;
+        while self.ask_carried_of(id).await?.is_moving {
+            if self.reactor.now() >= limit {
+                return Ok(false);
+            }
+            self.reactor.sleep(MOVING_PAUSE_NS).await;
+        }
+        Ok(true)
+    }
+
+    pub(super) async fn ask_carried_of(self: &Rc<Self>, id: FileId) -> Result<AskCarriedReply, Failure> {
         let home = self.cluster.home_of(id).ok_or(Status::BadMessage)?;
         if home == self.index {
             return Ok(self.carried(id));
@@ -274,6 +288,10 @@ impl Pass {
         for (index, entry) in names.iter_mut().enumerate().filter(|(_, entry)| entry.behind.next.is_some()) {
             was_cut_off.insert(index);
             let Some(next) = entry.behind.next.take() else { continue };
+            if !self.core.await_carried(next.id).await? {
+                entry.behind.next = Some(next);
+                continue;
+            }
             let Some(place) = self.directory_place(entry.directory).await? else { continue };
             let backing = self.core.backing();
             let directory = backing.open_known(&place).await.map_err(|error| backing.failure(error))?;
@@ -378,7 +396,7 @@ impl Pass {
             Hindrance::Occupied(id) => {
                 self.waiting.set(self.waiting.get() + 1);
                 self.occupied.borrow_mut().insert(id.0, path.clone());
-                b"another file that has its name behind is not moved yet".to_vec()
+                b"what has its name behind is not moved yet".to_vec()
             }
         };
         self.failures.borrow_mut().insert(path, reason);
@@ -414,7 +432,20 @@ impl Pass {
         }
         let reply = self.core.ask_carried_of(directory).await?;
         let Some(place) = reply.place.filter(|place| place.inode != 0) else { return Ok(None) };
-        let place = DirectoryBehind { path: place.path.as_slice().into(), inode: place.inode };
+        let (parent, name) = (place.parent, place.name().to_vec());
+        let known = DirectoryBehind { path: place.path.as_slice().into(), inode: place.inode };
+        let mut opened = self.core.backing().open_known(&known).await;
+        let mut place = known;
+        if let Some(next) = reply.next.filter(|next| opened.is_err() && next.inode == place.inode) {
+            place.path = next.path.as_slice().into();
+            opened = self.core.backing().open_known(&place).await;
+        }
+        // One above it may have been moved.
+        if opened.is_err_and(|error| error.is_gone())
+            && let Some(parent) = Box::pin(self.directory_place(parent)).await?
+        {
+            place.path = joined(&parent.path, &name).into();
+        }
         self.places.borrow_mut().insert(directory.0, place.clone());
         Ok(Some(place))
     }
@@ -425,6 +456,9 @@ impl Pass {
 
     /// Has a name behind stand for what it stands for here.
     async fn put_step(&self, entry: &ChangedEntry, id: FileId) -> StepResult {
+        if entry.behind.next.is_some() {
+            return Err(Hindrance::Waits("it is being carried by an earlier flush".to_owned()));
+        }
         let directory = self.directory_place(entry.directory).await?;
         let directory = directory.ok_or_else(|| Hindrance::Waits("its directory is not there yet".to_owned()))?;
         let path = joined(&directory.path, &entry.name);
@@ -439,17 +473,23 @@ impl Pass {
             return Ok(false);
         }
         let has_place = |place: &&BackingPlace| place.inode != 0;
-        if let Some(place) = carried.place.as_ref().filter(has_place).filter(|place| place.path != path) {
-            if entry.kind == Kind::Directory {
-                let words = format!("it is {} there, and renames of directories are not carried yet", words_of(place));
-                return Err(Hindrance::Waits(words));
-            }
-            if !self.moved.contains(&id.0) && !self.core.is_hidden(place.name()) {
+        let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
+        let elsewhere = carried.place.as_ref().filter(has_place).filter(|place| !is_entry(place));
+        if let Some(place) = elsewhere.filter(|_| entry.kind != Kind::Directory) {
+            let is_moved = self.moved.contains(&id.0)
+                || self.core.is_hidden(place.name())
+                || self.core.ask_carried_of(place.parent).await?.names.is_none();
+            if !is_moved {
                 let words = format!("it is {} there, and second names of files are not carried yet", words_of(place));
                 return Err(Hindrance::Waits(words));
             }
         }
-        let is_same_place = carried.place.as_ref().filter(has_place).is_some_and(|place| place.path == path);
+        if let Some(place) = elsewhere
+            && path.strip_prefix(&*place.path).is_some_and(|rest| rest.starts_with(b"/"))
+        {
+            return Err(Hindrance::Waits("what is to hold it is within it there".to_owned()));
+        }
+        let is_same_place = carried.place.as_ref().filter(has_place).is_some_and(is_entry);
         let is_clean = is_same_place && !carried.is_written && !self.written.contains(&id.0);
         if is_clean && self.note_found(entry, id, &directory, carried.place.as_ref()).await? {
             return Ok(true);
@@ -461,17 +501,26 @@ impl Pass {
             return Err(Hindrance::Waits("the directory is not empty there".to_owned()));
         }
         if known.is_some() && there != FileId::default() && there != id {
-            self.check_free(there, &path).await?;
+            self.check_free(there, entry).await?;
         }
         if known.is_some() && self.clear_other_kind(entry, &directory, known.as_ref()).await? {
             known = None;
         }
         let same_as = if known.is_some() { there } else { FileId::default() };
         self.carry(CarryInodeRequest { known, same_as, ..self.wish(id, entry.directory, path) }).await?;
-        if entry.kind == Kind::Directory && there != id {
-            self.forget_directory(there).await?;
+        if entry.kind == Kind::Directory {
+            self.forget_paths();
+            if there != id {
+                self.forget_directory(there).await?;
+            }
         }
         Ok(true)
+    }
+
+    /// A directory may have been made anew, or moved with all that is in it.
+    fn forget_paths(&self) {
+        self.places.borrow_mut().clear();
+        self.core.backing().tree.set_all_stale();
     }
 
     /// Notes that what is behind at a name is the inode's place, if it is.
@@ -493,16 +542,14 @@ impl Pass {
     }
 
     /// Whether what has a name behind may lose it: it is gone here, or has another place, or is all here.
-    async fn check_free(&self, there: FileId, path: &[u8]) -> Result<(), Hindrance> {
+    async fn check_free(&self, there: FileId, entry: &ChangedEntry) -> Result<(), Hindrance> {
         let other = self.core.ask_carried_of(there).await?;
-        let is_there = other.place.as_ref().is_some_and(|place| place.path == path);
+        let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
+        let is_there = other.place.as_ref().is_some_and(is_entry);
         match other.names {
             Some(0) if is_there && other.is_needed => {
                 Err(Hindrance::Waits("what it was before is still open here, and not all of it is here".to_owned()))
             }
-            Some(_) if is_there && other.is_directory => Err(Hindrance::Waits(
-                "renames of directories are not carried yet, and one of them had this name".to_owned(),
-            )),
             Some(count) if is_there && count > 0 => Err(Hindrance::Occupied(there)),
             _ => Ok(()),
         }
@@ -582,7 +629,7 @@ impl Pass {
             return Ok(false);
         }
         if entry.behind.same_as != FileId::default() {
-            match self.check_free(entry.behind.same_as, &path).await {
+            match self.check_free(entry.behind.same_as, entry).await {
                 Err(Hindrance::Occupied(_)) => {
                     let words = "it has another name here, under which it is not carried yet".to_owned();
                     return Err(Hindrance::Waits(words));
@@ -629,13 +676,16 @@ impl Pass {
                 || self.taken.borrow().contains(&id.0)
                 || self.names.iter().any(is_named)
                 || self.core.is_hidden(place.name())
-                || !self.is_wanted(&place.path)
             {
                 return Ok(None);
             }
-            let path = place.path.clone();
+            let Some(directory) = self.directory_place(place.parent).await? else { return Ok(None) };
+            let path = joined(&directory.path, place.name());
             // What may be replaced is the inode's own place, as its home finds it.
-            match self.carry(self.wish(id, place.parent, place.path)).await {
+            if !self.is_wanted(&path) {
+                return Ok(None);
+            }
+            match self.carry(self.wish(id, place.parent, path.clone())).await {
                 Ok(()) => Ok(Some((path, None))),
                 Err(hindrance) => Ok(Some((path, Some(hindrance)))),
             }
@@ -668,8 +718,6 @@ impl Pass {
             match reply.state {
                 flush_states::RUNNING => {}
                 _ if reply.reason.is_empty() => {
-                    // A directory may have been made anew.
-                    self.places.borrow_mut().remove(&id.0);
                     self.run.bytes.set(self.run.bytes.get() + reply.bytes);
                     return Ok(());
                 }
@@ -678,23 +726,25 @@ impl Pass {
         }
     }
 
-    /// Files that have each other's names behind: one of each ring gives way.
+    /// What has each other's names behind: one of each ring gives way.
     async fn park_some(&self) {
         let occupied = self.occupied.borrow().clone();
         if let Some((id, path)) = occupied.into_iter().next() {
-            let id = FileId(id);
-            let directory = match path.iter().rposition(|byte| *byte == b'/') {
-                Some(at) => path[..at].to_vec(),
-                None => Vec::new(),
-            };
-            let hidden = joined(&directory, &self.core.parked_name(id));
-            self.taken.borrow_mut().remove(&id.0);
-            let wish = self.wish(id, FileId::default(), hidden);
-            match self.carry(CarryInodeRequest { is_parked: true, ..wish }).await {
+            match self.park(FileId(id)).await {
                 Ok(()) => self.note_done(),
                 Err(hindrance) => self.note_failure_of(path, hindrance),
             }
         }
+    }
+
+    async fn park(&self, id: FileId) -> Result<(), Hindrance> {
+        let place = self.core.ask_carried_of(id).await?.place.ok_or(Failure::from(Status::StaleFile))?;
+        let directory = self.directory_place(place.parent).await?.ok_or(Failure::from(Status::StaleFile))?;
+        let hidden = joined(&directory.path, &self.core.parked_name(id));
+        self.taken.borrow_mut().remove(&id.0);
+        let parked = self.carry(CarryInodeRequest { is_parked: true, ..self.wish(id, place.parent, hidden) }).await;
+        self.forget_paths();
+        parked
     }
 }
 

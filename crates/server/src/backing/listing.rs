@@ -88,6 +88,7 @@ impl Core {
         behind: &BackingDirectory,
     ) -> Result<FailedEntries, Failure> {
         let failed = |error| self.backing().failure(error);
+        let known = (place.clone(), behind.clone());
         let listing = behind.open_listing().await.map_err(failed)?;
         let mut from = Some(ListPosition::default());
         let mut failed_names = FailedEntries::new();
@@ -107,7 +108,7 @@ impl Core {
             for some in entries.chunks(LOOKS_AT_ONCE) {
                 let limit = self.reactor.now() + self.options.timeout / part;
                 let look =
-                    |entry: &ListEntry| self.clone().take_up_listed(directory, place.clone(), entry.clone(), limit);
+                    |entry: &ListEntry| self.clone().take_up_listed(directory, known.clone(), entry.clone(), limit);
                 let looks = some.iter().map(|entry| Box::pin(look(entry)) as Look);
                 for looked in all(looks.collect()).await {
                     let Some((entry, failure)) = looked? else { continue };
@@ -132,13 +133,14 @@ impl Core {
     async fn take_up_listed(
         self: Rc<Self>,
         directory: FileId,
-        place: DirectoryBehind,
+        (place, behind): (DirectoryBehind, BackingDirectory),
         entry: ListEntry,
         limit: Nanos,
     ) -> Result<Option<(ListEntry, Failure)>, Failure> {
         let name = &*entry.name;
         let backing = self.backing();
-        let found = match until(&self.reactor, limit, backing.look(&place, name)).await {
+        add(&backing.counters.looks, 1);
+        let found = match until(&self.reactor, limit, behind.look(name)).await {
             None => return Ok(Some((entry, self.late()))),
             Some(Ok(found)) => found,
             Some(Err(error)) => {

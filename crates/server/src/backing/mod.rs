@@ -68,7 +68,7 @@ use wire::{FileId, Status};
 const LOOK_PAUSE_NS: Nanos = 50_000_000;
 
 /// Ids that were given to what was taken up, and paths behind.
-type TakenUpLog = Vec<(FileId, Vec<u8>)>;
+type TakenUpLog = Vec<(FileId, u64)>;
 
 /// Told of something that was brought here, or why not.
 type Brought = Notice<Result<(), Failure>>;
@@ -214,7 +214,7 @@ impl BackingUse {
         self.log.replace(Some(Vec::new()));
     }
 
-    /// What it remembers: ids, and paths behind.
+    /// What it remembers: ids, and numbers of the inodes behind.
     pub fn log(&self) -> TakenUpLog {
         self.log.borrow().clone().unwrap_or_default()
     }

@@ -1,13 +1,13 @@
 //! Names of the backing tree: looked for one by one, and taken up when they are there.
 
 use super::places::DirectoryBehind;
-use super::{BackingFault, BackingUse, add, joined};
+use super::{BackingFault, add, joined};
 use crate::core::{Core, Failure};
 use crate::files::inodes::Inode;
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::names::{NO_TIME, cursor_of};
-use reactor::backing::{BackingAttributes, BackingError, FileKind};
+use reactor::backing::{BackingAttributes, FileKind};
 use reactor::{Class, Nanos};
 use std::rc::Rc;
 use wire::limits::FILE_SIZE_MAX;
@@ -37,18 +37,6 @@ pub fn attributes_of(behind: &BackingAttributes, new: Attributes) -> Attributes 
     };
     let (mtime, ctime) = (behind.identity.mtime, behind.identity.ctime);
     Attributes { size, atime: mtime, mtime, ctime, ..new }
-}
-
-impl BackingUse {
-    /// Looks at a name in a directory of the tree.
-    pub(super) async fn look(
-        &self,
-        directory: &DirectoryBehind,
-        name: &[u8],
-    ) -> Result<BackingAttributes, BackingError> {
-        add(&self.counters.looks, 1);
-        self.open_known(directory).await?.look(name).await
-    }
 }
 
 impl Core {
@@ -164,7 +152,7 @@ impl Core {
             _ => Inode::with_target(attributes, found.target.as_deref().unwrap_or_default()),
         };
         add(&self.backing().counters.taken_up, 1);
-        let told = (id, place.path.clone());
+        let told = (id, place.inode);
         let put = Record::DentryPut { parent: directory, name, id, kind };
         self.commit_at(
             NO_TIME,

@@ -1,12 +1,12 @@
 //! Where things are behind: asked for at their homes, once.
 
-use super::{BackingUse, Brought};
+use super::{BackingUse, Brought, joined};
 use crate::core::{Core, Failure, Notice};
 use crate::handlers::Progress;
 use crate::journal::records::Record;
 use crate::store::FastMap;
 use reactor::backing::{BackingDirectory, BackingError};
-use reactor::{Class, Nanos};
+use reactor::{Class, LocalFuture, Nanos};
 use std::cell::Cell;
 use std::rc::Rc;
 use wire::messages::{AskCarriedReply, AskCarriedRequest, AskPlaceRequest, BackingPlace};
@@ -25,6 +25,9 @@ pub struct DirectoryBehind {
     pub path: Rc<[u8]>,
     pub inode: u64,
 }
+
+/// A directory, where it is and open; or why not.
+pub type OpenedBehind = Result<(DirectoryBehind, BackingDirectory), Failure>;
 
 /// Where directories of other servers are.
 #[derive(Default)]
@@ -75,6 +78,17 @@ pub fn ask_place(
     if core.backing.as_ref().is_some_and(|backing| backing.moving.borrow().contains_key(&id.0)) {
         return Err(Failure::with_text(Status::Busy, "the file is being given its name behind"));
     }
+    if core.tables.borrow().backing.next(id).is_some() {
+        // Of an earlier life, perhaps: whether it has got its name is to be seen first.
+        if !core.is_carrying(id) {
+            let core = core.clone();
+            core.clone().reactor.spawn(Class::Background, async move {
+                // Who asks comes again.
+                let _: Result<(), Failure> = core.take_next_place(id).await;
+            });
+        }
+        return Err(Failure::with_text(Status::Busy, "the file may have been given its name behind"));
+    }
     let place = core.tables.borrow().backing.place(id).cloned();
     let place = place.ok_or_else(|| Failure::new(Status::StaleFile, id))?;
     let server = caller.peer.from_server;
@@ -118,6 +132,8 @@ impl Core {
                 (None, Some(next)) => Some(BackingPlace { inode: 0, ..next.clone() }),
                 (None, None) => None,
             },
+            next: tables.backing.next(id).cloned(),
+            is_moving: self.is_carrying(id),
             is_written: taken_up.is_none_or(|taken_up| taken_up.is_written),
             is_needed: taken_up.is_some_and(|taken_up| taken_up.place.base > 0),
         }
@@ -125,8 +141,32 @@ impl Core {
 
     /// Asks anew where a file is behind that is not where it was. Whether that is somewhere else.
     pub(super) async fn learn_new_place(self: &Rc<Self>, file: FileId, old: &BackingPlace) -> Result<bool, Failure> {
-        let is_other =
-            |place: &BackingPlace| (&place.path, place.inode) != (&old.path, old.inode) || place.ctime != old.ctime;
+        if self.learn_place_at_home(file, old).await? {
+            return Ok(true);
+        }
+        self.follow_directory(file, old).await
+    }
+
+    /// Whether the directory in which a file is behind has another path by now, which it has then here as well.
+    pub(super) async fn follow_directory(self: &Rc<Self>, file: FileId, old: &BackingPlace) -> Result<bool, Failure> {
+        let limit = self.reactor.now() + self.options.timeout;
+        self.backing().tree.set_all_stale();
+        let (directory, _) = self.open_behind(old.parent, limit).await?;
+        let path = joined(&directory.path, old.name());
+        let now = self.tables.borrow().backing.place(file).cloned();
+        let Some(now) = now.filter(|now| now.parent == old.parent) else { return Ok(false) };
+        // Others may have found that out meanwhile.
+        let is_news = old.path != path;
+        if now.path != path {
+            self.change([Record::PlacePut { id: file, place: BackingPlace { path, ..now } }])?;
+        }
+        Ok(is_news)
+    }
+
+    async fn learn_place_at_home(self: &Rc<Self>, file: FileId, old: &BackingPlace) -> Result<bool, Failure> {
+        // Its path is nobody's word: a directory above it may have been moved.
+        let key = |place: &BackingPlace| (place.parent, place.name().to_vec(), place.inode, place.ctime);
+        let is_other = |place: &BackingPlace| key(place) != key(old);
         let Some(home) = self.cluster.home_of(file) else { return Ok(false) };
         let limit = self.reactor.now() + self.options.timeout;
         if home != self.index {
@@ -175,27 +215,53 @@ impl Core {
         Ok(behind(&place))
     }
 
-    /// Opens a directory behind, if it is the one that was taken up. One that was gone there may have been made anew by
-    /// a flush, of which its home knows: it is asked again where another one is found than is remembered.
-    pub(super) async fn open_behind(
-        self: &Rc<Self>,
-        directory: FileId,
-        deadline: Nanos,
-    ) -> Result<(DirectoryBehind, BackingDirectory), Failure> {
+    /// Opens a directory behind, if it is the one that was taken up. A flush may have made it anew, or moved it with
+    /// one of the directories above it: so its home is asked again where it is not found, and then its parent.
+    pub(super) fn open_behind(self: &Rc<Self>, directory: FileId, deadline: Nanos) -> LocalFuture<OpenedBehind> {
+        let core = self.clone();
+        Box::pin(async move { core.open_behind_now(directory, deadline).await })
+    }
+
+    async fn open_behind_now(self: &Rc<Self>, directory: FileId, deadline: Nanos) -> OpenedBehind {
         let backing = self.backing();
         let place = self.directory_behind(directory, deadline).await?;
         let error = match backing.open_known(&place).await {
             Ok(opened) => return Ok((place, opened)),
             Err(error) => error,
         };
-        if error.is_replaced() && backing.paths.borrow_mut().forget(directory, &place) {
-            let anew = self.directory_behind(directory, deadline).await?;
-            if anew.inode != place.inode {
-                let opened = backing.open_known(&anew).await;
-                return opened.map(|opened| (anew, opened)).map_err(|error| backing.failure(error));
+        if directory == FileId::ROOT || !error.is_gone() {
+            return Err(backing.failure(error));
+        }
+        backing.paths.borrow_mut().forget(directory, &place);
+        backing.tree.set_all_stale();
+        // What is in a directory that is gone here as well has its place still.
+        let carried = self.ask_carried_of(directory).await?;
+        let Some(known) = carried.place.filter(|known| known.inode != 0) else { return Err(backing.failure(error)) };
+        let mut anew = DirectoryBehind { path: known.path.as_slice().into(), inode: known.inode };
+        let mut opened = backing.open_known(&anew).await;
+        if let Some(next) = carried.next.filter(|next| opened.is_err() && next.inode == anew.inode) {
+            anew.path = next.path.as_slice().into();
+            opened = backing.open_known(&anew).await;
+        }
+        if opened.as_ref().is_err_and(BackingError::is_gone) && known.parent != FileId::default() {
+            let (parent, _) = self.open_behind(known.parent, deadline).await?;
+            let path = joined(&parent.path, known.name());
+            if *path != *anew.path {
+                anew.path = path.as_slice().into();
+                opened = backing.open_known(&anew).await;
             }
         }
-        Err(backing.failure(error))
+        let opened = opened.map_err(|error| backing.failure(error))?;
+        let own = self.tables.borrow().backing.place(directory).cloned();
+        match own {
+            Some(own) if *own.path != *anew.path && own.inode == anew.inode => {
+                let place = BackingPlace { path: anew.path.to_vec(), ..own };
+                self.change([Record::PlacePut { id: directory, place }])?;
+            }
+            Some(_) => {}
+            None => backing.paths.borrow_mut().put(directory, anew.clone()),
+        }
+        Ok((anew, opened))
     }
 
     /// The path of a directory of another server, if it is remembered.

@@ -310,8 +310,8 @@ impl Server {
         }
     }
 
-    /// Ids of what it has taken up since, and paths behind.
-    pub fn taken_up(&self) -> Vec<(wire::FileId, Vec<u8>)> {
+    /// Ids of what it has taken up since, and numbers of the inodes behind.
+    pub fn taken_up(&self) -> Vec<(wire::FileId, u64)> {
         self.core.backing.as_ref().map_or_else(Vec::new, BackingUse::log)
     }
 

@@ -208,7 +208,8 @@ impl<'a> Sorter<'a> {
                 }
                 return;
             }
-            Outcome::Unknown(_) => {
+            // Of what a backing tree had nobody may have been told which file it is.
+            Outcome::Unknown(_) | Outcome::Done => {
                 tenants.unseen |= matches!(operation.action, Action::Open { create: true, .. });
                 return;
             }
