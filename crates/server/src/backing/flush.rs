@@ -496,12 +496,13 @@ impl Pass {
         }
         let mut known = entry.behind.known.clone();
         let there = entry.behind.same_as;
+        if known.is_some() && there != FileId::default() && there != id {
+            self.check_free(there, entry).await?;
+        }
+        // What was in one that is gone here goes first; one that is elsewhere takes it along.
         let is_of_before = |other: &ChangedEntry| other.directory == there && other.behind.known.is_some();
         if entry.kind == Kind::Directory && there != id && self.names.iter().any(is_of_before) {
             return Err(Hindrance::Waits("the directory is not empty there".to_owned()));
-        }
-        if known.is_some() && there != FileId::default() && there != id {
-            self.check_free(there, entry).await?;
         }
         if known.is_some() && self.clear_other_kind(entry, &directory, known.as_ref()).await? {
             known = None;
