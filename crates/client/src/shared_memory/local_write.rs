@@ -138,6 +138,10 @@ impl Servers {
         share: &Share<IoSlice<'_>>,
         targets: Vec<PiecePages>,
     ) -> Result<bool, RequestError> {
+        // Cut off between two of its steps such a request is to be sent again, with bytes that go with the server's pages.
+        if !share.pieces.is_sorted_by(|one, next| one.chunk_index < next.chunk_index) {
+            return Ok(false);
+        }
         let mut source = CallerBytes::of(share);
         for (piece, target) in share.pieces.iter().zip(&targets) {
             if self.fill_pages(piece, target, &mut source).await.is_none() {

@@ -101,6 +101,11 @@ impl Caller {
     pub fn outcome<'a>(&self, reply: &'a [u8]) -> Record<'a> {
         Record::outcome(self.origin, reply)
     }
+
+    /// The journal entry that keeps how many pieces of a request are live, beside the effect of the last of them.
+    pub fn steps_done(&self, pieces: usize) -> Record<'static> {
+        Record::steps_done(self.origin, pieces as u32)
+    }
 }
 
 impl Core {

@@ -27,6 +27,7 @@ pub mod kind {
     pub const INTENT_DELETE: u8 = 72;
     pub const TOMBSTONE: u8 = 73;
     pub const TOMBSTONE_DELETE: u8 = 77;
+    pub const STEPS_DONE: u8 = 78;
     pub const MARK_PUT: u8 = 74;
     pub const MARK_DELETE: u8 = 75;
     pub const NUMBERS: u8 = 76;
@@ -89,6 +90,12 @@ pub enum Record<'a> {
         session: u64,
         sequence: u64,
         reply: &'a [u8],
+    },
+    /// How many pieces of a request are live that takes several steps, beside the effect of the last of them.
+    StepsDone {
+        session: u64,
+        sequence: u64,
+        pieces: u32,
     },
     IntentPut {
         number: u64,
@@ -244,6 +251,14 @@ impl<'a> Record<'a> {
             None => Record::Nothing,
         }
     }
+
+    /// Keeps how far a request has come that takes several steps; nothing of one that has no sequence.
+    pub fn steps_done(origin: Option<Origin>, pieces: u32) -> Record<'a> {
+        match origin {
+            Some(Origin { session, sequence }) => Record::StepsDone { session, sequence, pieces },
+            None => Record::Nothing,
+        }
+    }
 }
 
 impl Record<'_> {
@@ -258,6 +273,7 @@ impl Record<'_> {
             Record::SessionPut { .. } => kind::SESSION_PUT,
             Record::SessionDelete(_) => kind::SESSION_DELETE,
             Record::Outcome { .. } => kind::OUTCOME,
+            Record::StepsDone { .. } => kind::STEPS_DONE,
             Record::IntentPut { .. } => kind::INTENT_PUT,
             Record::IntentDelete(_) => kind::INTENT_DELETE,
             Record::Tombstone(_) => kind::TOMBSTONE,
@@ -360,6 +376,11 @@ impl Record<'_> {
                 session.encode(out);
                 sequence.encode(out);
                 out.extend_from_slice(reply);
+            }
+            Record::StepsDone { session, sequence, pieces } => {
+                session.encode(out);
+                sequence.encode(out);
+                pieces.encode(out);
             }
             Record::IntentPut { number, intent } => {
                 number.encode(out);
@@ -488,6 +509,11 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
             let (session, sequence) = (Decode::decode(&mut input)?, Decode::decode(&mut input)?);
             Record::Outcome { session, sequence, reply: rest(&mut input)? }
         }
+        kind::STEPS_DONE => Record::StepsDone {
+            session: Decode::decode(&mut input)?,
+            sequence: Decode::decode(&mut input)?,
+            pieces: Decode::decode(&mut input)?,
+        },
         kind::INTENT_PUT => {
             Record::IntentPut { number: Decode::decode(&mut input)?, intent: Decode::decode(&mut input)? }
         }
@@ -655,6 +681,7 @@ pub mod tests {
             Record::SessionPut { session: 3, born: 1 },
             Record::SessionDelete(4),
             Record::Outcome { session: 1, sequence: 2, reply: b"reply" },
+            Record::StepsDone { session: 1, sequence: 2, pieces: 3 },
             Record::IntentPut { number: 1, intent: truncate },
             Record::IntentPut { number: 2, intent: Intent::Reap { file, holders: vec![7] } },
             Record::IntentPut { number: 3, intent: removal },

@@ -196,6 +196,11 @@ impl Tables {
                     self.sessions.restore(Origin { session, sequence }, reply);
                 }
             }
+            Record::StepsDone { session, sequence, pieces } => {
+                if replaying.is_some() {
+                    self.sessions.restore_steps(Origin { session, sequence }, pieces);
+                }
+            }
             Record::IntentPut { number, intent } => {
                 self.intents.insert(number, intent);
             }

@@ -43,6 +43,8 @@ struct SlotEntry<W> {
     sequence: u64,
     state: SlotState<W>,
     outcome: Outcome,
+    /// Pieces of it that are live from an earlier life of the server, which was cut off between two steps.
+    pieces_done: u32,
 }
 
 struct Session<W> {
@@ -80,7 +82,8 @@ impl<W> Session<W> {
 
     fn place(&mut self, sequence: u64) -> &mut SlotEntry<W> {
         if self.places.is_empty() {
-            let empty = || SlotEntry { sequence: 0, state: SlotState::Empty, outcome: Outcome::default() };
+            let empty =
+                || SlotEntry { sequence: 0, state: SlotState::Empty, outcome: Outcome::default(), pieces_done: 0 };
             self.places = (0..REQUEST_WINDOW).map(|_| empty()).collect();
         }
         &mut self.places[(sequence % u64::from(REQUEST_WINDOW)) as usize]
@@ -169,6 +172,9 @@ impl<W> Sessions<W> {
             return Admission::Unknown;
         }
         if place.sequence < sequence || matches!(place.state, SlotState::Empty) {
+            if place.sequence < sequence {
+                place.pieces_done = 0;
+            }
             place.sequence = sequence;
             place.state = SlotState::Active(Vec::new());
             return Admission::New;
@@ -240,6 +246,25 @@ impl<W> Sessions<W> {
             place.outcome = Outcome { bytes: reply.to_vec(), ..Outcome::default() };
             place.state = SlotState::Done;
         }
+    }
+
+    /// Takes in from the journal how many pieces of a request are live that was cut off between two of its steps. Its
+    /// outcome, if it has one, comes later.
+    pub fn restore_steps(&mut self, Origin { session, sequence }: Origin, pieces: u32) {
+        let Some(session) = self.table.get_mut(&session) else { return };
+        let place = session.place(sequence);
+        if sequence > place.sequence || sequence == place.sequence && matches!(place.state, SlotState::Empty) {
+            place.sequence = sequence;
+            place.state = SlotState::Empty;
+            place.pieces_done = pieces;
+        }
+    }
+
+    /// Pieces of a request under way that an earlier life of the server has made live.
+    pub fn pieces_done(&self, Origin { session, sequence }: Origin) -> u32 {
+        let places = self.table.get(&session).map(|session| &session.places);
+        let place = places.and_then(|places| places.get((sequence % u64::from(REQUEST_WINDOW)) as usize));
+        place.filter(|place| place.sequence == sequence).map_or(0, |place| place.pieces_done)
     }
 
     pub fn count(&self) -> usize {
@@ -351,6 +376,26 @@ mod tests {
         sessions.remove(9);
         sessions.restore(origin(9, 2), b"late");
         assert!(!sessions.is_known(9) && matches!(sessions.begin(origin(9, 2), 0), Admission::Unknown));
+    }
+
+    /// Goal: of a request that was cut off between two steps the next life knows how many are done, when it comes again;
+    /// of the next one in its place none, and of one that has its outcome nothing is done again.
+    #[test]
+    fn steps_of_an_earlier_life() {
+        let mut sessions = sessions();
+        sessions.restore_steps(origin(9, 1), 2);
+        sessions.restore_steps(origin(9, 1), 3);
+        assert!(matches!(sessions.begin(origin(9, 1), 0), Admission::New));
+        assert_eq!(sessions.pieces_done(origin(9, 1)), 3);
+        sessions.finish(origin(9, 1), Status::Ok, b"done");
+        let next = 1 + u64::from(REQUEST_WINDOW);
+        assert!(matches!(sessions.begin(origin(9, next), 1), Admission::New));
+        assert_eq!(sessions.pieces_done(origin(9, next)), 0);
+        sessions.restore_steps(origin(9, 2), 1);
+        sessions.restore(origin(9, 2), b"kept");
+        assert!(matches!(sessions.begin(origin(9, 2), 0), Admission::Repeated(_)));
+        sessions.restore_steps(origin(7, 1), 1);
+        assert_eq!(sessions.pieces_done(origin(7, 1)), 0, "the session is not known");
     }
 
     /// Goal: a full table makes room by its oldest idle session, and refuses when there is none.

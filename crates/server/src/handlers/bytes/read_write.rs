@@ -248,19 +248,26 @@ pub fn write_pieces(
     let distinct = request.pieces.0.windows(2).all(|pair| pair[0].chunk_index < pair[1].chunk_index);
     let mut transaction = core.store.begin();
     let mut written_end = 0;
+    // What an earlier life of this server has made live others may have written over since.
+    let done = match caller.origin {
+        Some(origin) if !distinct => core.tables.borrow().sessions.pieces_done(origin) as usize,
+        _ => 0,
+    };
     for (index, (write, piece)) in writes.into_iter().zip(&request.pieces.0).enumerate() {
-        // A transaction touches a chunk once. A request that names one twice is applied in several steps, the last of
-        // which has the outcome: cut off in between, the same bytes are written once more. Each takes the size along,
-        // for no bytes lie beyond it.
+        // A transaction touches a chunk once. A request that names one twice is applied in several steps, each of which
+        // says how far it has come, and the last has the outcome. Each takes the size along, for no bytes lie beyond it.
         let earlier = &request.pieces.0[..index];
-        if !distinct && earlier.iter().any(|other| other.chunk_index == piece.chunk_index) {
+        if index > done && !distinct && earlier.iter().any(|other| other.chunk_index == piece.chunk_index) {
             let grown = inode.as_mut().map(|inode| {
                 grow(inode, written_end);
                 Record::InodePut(inode.clone())
             });
-            core.commit(std::mem::replace(&mut transaction, core.store.begin()), Vec::from_iter(grown))?;
+            let records = Vec::from_iter(grown.into_iter().chain([caller.steps_done(index)]));
+            core.commit(std::mem::replace(&mut transaction, core.store.begin()), records)?;
         }
-        core.store.commit_write(write, &mut transaction, now)?;
+        if index >= done {
+            core.store.commit_write(write, &mut transaction, now)?;
+        }
         written_end = written_end.max(piece_end(piece, request.layout.chunk_size).unwrap_or(0));
     }
     let reply;
