@@ -104,8 +104,9 @@ pub fn carry_back_or_keep(reactor: &Reactor, signals: &Signals, directory: &RunD
         Err(_) => "changes could not be carried back".to_owned(),
     };
     eprintln!(
-        "tabane: {name}: {words}\nthe servers are stopped, and what they store stays: 'tabane up --run-directory {path}' \
-         starts them again, then 'tabane down --run-directory {path}' tries again, and with --discard loses it",
+        "tabane: {name}: {words}\nthe servers are stopped, and what they store stays: \
+         'tabane up --run-directory {path}' starts them again, then 'tabane down --run-directory {path}' tries again, \
+         and with --discard loses it",
         path = directory.path.display()
     );
     false

@@ -110,7 +110,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     if !arguments.flag("wait") {
         let begun = session.block_on(session.files.begin_flush(&paths));
-        return begun.map_err(|error| Failure::failed(error.to_string()));
+        begun.map_err(|error| Failure::failed(error.to_string()))?;
+        println!("the servers have begun; 'tabane flush --wait' waits for the end, and tells what could not go");
+        return Ok(());
     }
     let started = reactor.now();
     let report = session.block_on(flush_all(&reactor, &session.files, &paths, arguments.flag("progress")))?;
