@@ -14,6 +14,7 @@ use client::{Cluster, Credentials, FileSystem, Options};
 use reactor::process::{SIGCHLD, Signals};
 use reactor::{Nanos, Reactor};
 use serde_json::Value;
+use server::FlushPolicy;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -75,7 +76,7 @@ fn carry_back(
     end: impl Future<Output = ()>,
 ) -> Outcome<u64> {
     let Some((cluster, settings)) = known else { return Ok(0) };
-    if settings.backing.is_none() {
+    if settings.backing.is_none() || settings.flushing.policy == FlushPolicy::Never {
         return Ok(0);
     }
     crate::mount::take_all_out(reactor, &directory.path)?;

@@ -2,6 +2,7 @@
 
 use crate::activity::ProgressLine;
 use crate::failure::{Failure, Outcome, io_words};
+use crate::flushing;
 use crate::run_directory::{RunDirectory, process_of};
 use crate::settings::Settings;
 use crate::text::{duration_words, plural};
@@ -165,6 +166,9 @@ impl Start<'_> {
         command.arg("--huge-pages").arg(settings.huge_pages());
         if let Some(backing) = &settings.backing {
             command.arg("--backing").arg(backing);
+            for (key, value) in flushing::texts(&settings.flushing) {
+                command.arg(format!("--{key}={value}"));
+            }
         }
     }
 

@@ -20,6 +20,7 @@ mod copy;
 mod doctor;
 mod down;
 mod failure;
+mod flushing;
 mod globbing;
 mod help;
 mod hosts;

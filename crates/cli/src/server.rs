@@ -2,6 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
+use crate::flushing;
 use crate::launch::stop_asked;
 use crate::log::tell;
 use crate::pin::Pin;
@@ -66,6 +67,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         session_grace: arguments.number("session-grace-ms") * NANOS_PER_MS,
         metrics_port: (metrics_port != 0).then_some(metrics_port),
         backing: arguments.path("backing"),
+        flushing: flushing::wanted(arguments)?,
     })
 }
 

@@ -2,11 +2,12 @@
 
 use crate::arguments::{Arguments, number_of};
 use crate::failure::{Failure, Outcome};
+use crate::flushing;
 use crate::options::{OptionRow, STORE_SIZE_MAX, STORE_SIZE_MIN};
 use crate::pin::Pin;
 use crate::text::{parse_size, size_words};
 use client::Cluster;
-use server::Transport;
+use server::{Flushing, Transport};
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,8 @@ pub struct Settings {
     pub session_grace_ms: u64,
     /// The backing directory, as it is named by all hosts.
     pub backing: Option<PathBuf>,
+    /// When changes over it go back by themselves.
+    pub flushing: Flushing,
 }
 
 /// The value of --store.
@@ -185,6 +188,7 @@ impl Settings {
             timeout_ms: arguments.number("timeout-ms"),
             session_grace_ms: arguments.number("session-grace-ms"),
             backing: wanted_backing(arguments)?,
+            flushing: flushing::wanted(arguments)?,
         })
     }
 
@@ -237,6 +241,12 @@ impl Settings {
                 |path: &Option<PathBuf>| path.as_ref().map_or("none".to_owned(), |path| path.display().to_string());
             compare("backing", words(&self.backing), Some(words(&wanted_backing(arguments)?)));
         }
+        let wanted = flushing::texts(&flushing::wanted(arguments)?);
+        for ((key, has), (_, wanted)) in flushing::texts(&self.flushing).into_iter().zip(wanted) {
+            if arguments.is_on_command_line(key) {
+                compare(key, has, Some(wanted));
+            }
+        }
         if arguments.is_on_command_line("checksums") && !self.checksums {
             compare("checksums", "off".to_owned(), Some("on".to_owned()));
         }
@@ -285,6 +295,9 @@ impl Settings {
         }
         if let Some(backing) = &self.backing {
             let _ = writeln!(text, "backing = {}", backing.display());
+            for (key, value) in flushing::texts(&self.flushing) {
+                let _ = writeln!(text, "{key} = {value}");
+            }
         }
         text
     }
@@ -322,6 +335,8 @@ impl Settings {
             timeout_ms: checked("timeout-ms")?,
             session_grace_ms: checked("session-grace-ms")?,
             backing: field("backing").ok().map(PathBuf::from),
+            // Without a backing directory there is nothing about it.
+            flushing: flushing::of_texts(&|key| field(key).unwrap_or(OptionRow::of(key).default).to_owned())?,
         })
     }
 }
@@ -379,6 +394,7 @@ pub fn for_tests() -> Settings {
         timeout_ms: 5,
         session_grace_ms: 6,
         backing: None,
+        flushing: Flushing::default(),
     }
 }
 
@@ -391,7 +407,8 @@ mod tests {
     fn text_round_trip() {
         let settings = for_tests();
         assert_eq!(Settings::parse(&settings.to_text()), Ok(settings.clone()));
-        let over = Settings { backing: Some(PathBuf::from("/scratch/a = b")), ..settings.clone() };
+        let flushing = Flushing { rate: 7, ..Flushing::default() };
+        let over = Settings { backing: Some(PathBuf::from("/scratch/a = b")), flushing, ..settings.clone() };
         assert_eq!(Settings::parse(&over.to_text()), Ok(over));
         let text = settings.to_text();
         for skipped in 0..text.lines().count() {

@@ -352,6 +352,28 @@ fn backing_lines(statuses: &[ServerStatus]) -> String {
         sum("names_differing"),
         sum("made_here"),
     );
+    let policy = reports().find_map(|(_, report)| report["flush_policy"].as_str()).unwrap_or_default();
+    let spell = reports().filter_map(|(_, report)| report["flush_spell_ns"].as_u64()).max().unwrap_or(0);
+    let when = match policy {
+        "idle" => format!("after {} ms without accesses", spell / 1_000_000),
+        "immediate" => "at once".to_owned(),
+        "on-close" => "when files are closed".to_owned(),
+        "never" => "never".to_owned(),
+        _ => "by 'flush' and 'down' alone".to_owned(),
+    };
+    let _ = writeln!(
+        text,
+        "changes go to it {when}: {} carried so far, {}",
+        count_words(sum("carried")),
+        size_short(sum("carried_bytes"))
+    );
+    for (_, report) in reports() {
+        for failure in report["flush_failures"].as_array().into_iter().flatten() {
+            if let (Some(path), Some(reason)) = (failure["path"].as_str(), failure["reason"].as_str()) {
+                let _ = writeln!(text, "not carried: /{path}: {reason}");
+            }
+        }
+    }
     for (index, report) in reports() {
         for call in report["longest_calls"].as_array().into_iter().flatten() {
             let age = call["age_ns"].as_u64().unwrap_or(0);

@@ -28,7 +28,8 @@ fn one_tree_of_both() {
     let ground = Ground::new("backing");
     let behind = ground.make_tree();
     let before = describe(&behind);
-    ground.run(&["up", "--servers", "3", "--chunk-size", "64K", "--backing", behind.to_str().unwrap()]);
+    let of = behind.to_str().unwrap();
+    ground.run(&["up", "--servers", "3", "--chunk-size", "64K", "--backing", of, "--flush", "manual"]);
     assert!(ground.run(&["status"]).contains("backing directory"));
     assert_eq!(sum(&ground, "fetched_bytes"), 0, "nothing is fetched ahead");
     let sums = ground.run(&["checksum", "-r", "tree"]).replace("tree/", "");
@@ -160,7 +161,8 @@ fn flushes_and_what_cannot_go() {
     fs::create_dir_all(behind.join("directory/below")).unwrap();
     fs::write(behind.join("one"), "as it was").unwrap();
     fs::write(ground.path.join("letter"), "first").unwrap();
-    ground.run(&["up", "--servers", "3", "--chunk-size", "64K", "--backing", behind.to_str().unwrap()]);
+    let of = behind.to_str().unwrap();
+    ground.run(&["up", "--servers", "3", "--chunk-size", "64K", "--backing", of, "--flush", "manual"]);
     for text in ["first", "second, longer", "3"] {
         fs::write(ground.path.join("letter"), text).unwrap();
         ground.run(&["cp", "letter", ":/one"]);
@@ -197,6 +199,40 @@ fn flushes_and_what_cannot_go() {
     assert_eq!(fs::read_to_string(behind.join("ours")).unwrap(), "3");
     assert_eq!(fs::read_to_string(behind.join("one")).unwrap(), "theirs");
     ground.run(&["down", "--discard"]);
+}
+
+/// Goal: servers carry changes back by themselves when nobody uses them, and say so; with `--flush never` nothing goes
+/// and nobody is kept from ending the cluster; what is wrong with such options is said.
+#[test]
+fn changes_go_by_themselves() {
+    let ground = Ground::new("backing-idle");
+    let behind = ground.path.join("behind");
+    fs::create_dir_all(&behind).unwrap();
+    fs::write(ground.path.join("letter"), "precious").unwrap();
+    let of = behind.to_str().unwrap();
+    for (words, part) in [
+        (&["--backing", of, "--flush", "often"][..], "one of idle, immediate, on-close, manual, never is wanted"),
+        (&["--backing", of, "--flush-idle-ms", "soon"], "'auto' or 1 to"),
+        (&["--backing", of, "--flush-writers", "0"], "1 to 1024"),
+        (&["--flush", "idle"], "name that with --backing"),
+    ] {
+        let complaint = ground.fail(2, &[&["up", "--servers", "2"], words].concat());
+        assert!(complaint.contains(part), "{complaint}");
+    }
+    ground.run(&["up", "--servers", "2", "--backing", of, "--flush-idle-ms", "50"]);
+    ground.run(&["cp", "letter", ":/new"]);
+    let carried = || fs::read(behind.join("new")).is_ok_and(|bytes| bytes == b"precious");
+    // Each of these questions takes a while, and is no access.
+    let is_seen = (0..1000).any(|_| ground.run(&["status"]).contains("backing") && carried());
+    assert!(is_seen, "{}", ground.run(&["status"]));
+    assert!(ground.run(&["status"]).contains("after 50 ms without accesses"));
+    ground.run(&["down"]);
+    ground.run(&["up", "--servers", "2", "--backing", of, "--flush", "never"]);
+    ground.run(&["cp", "letter", ":/other"]);
+    let complaint = ground.fail(1, &["flush", "--wait"]);
+    assert!(complaint.contains("--flush never"), "{complaint}");
+    ground.run(&["down"]);
+    assert!(!behind.join("other").exists());
 }
 
 /// Goal: a cluster of one command carries its results back at the end; what can't go stays, and is told with a way on.

@@ -22,5 +22,7 @@ mod tree;
 pub use backing::{BackingFault, conflict as backing_conflict};
 pub use process::Server;
 pub use process::audit::{Audit, check_links};
-pub use process::options::{Bounds, EntryKeeping, ReadLeasing, ServerOptions, StartError, Transport};
+pub use process::options::{
+    Bounds, EntryKeeping, FlushPolicy, Flushing, ReadLeasing, ServerOptions, StartError, Transport,
+};
 pub use store::JournalGrowth;

@@ -3,10 +3,11 @@
 
 use crate::behind;
 use crate::harness::SimClient;
-use crate::profile::{Faults, SECOND};
+use crate::profile::{Faults, Profile, SECOND};
 use client::{FileSystem, FlushReport, OpenHow};
 use reactor::Nanos;
 use reactor::sim::World;
+use server::{FlushPolicy, Flushing};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{Kind, Status};
 
@@ -201,8 +202,8 @@ pub fn flush_and_look(world: &World, client: &SimClient, limit: Nanos) -> Result
     done.map_err(|error| format!("a flush, or a look after it, fails: {error}"))
 }
 
-/// Whether somebody flushes in a run.
-pub fn is_wanted(profile: &crate::profile::Profile) -> bool {
+/// Whether changes go back in a run.
+pub fn is_wanted(profile: &Profile) -> bool {
     use crate::profile::Sabotage;
     use server::BackingFault::{LosesWritesInFlush, SyncsNothing};
     let needs = matches!(profile.sabotage, Sabotage::Backing(LosesWritesInFlush | SyncsNothing));
@@ -211,7 +212,20 @@ pub fn is_wanted(profile: &crate::profile::Profile) -> bool {
             || profile.sabotage == Sabotage::None && crate::random::Random::new(profile.seed ^ 0x666c_7573).percent(70))
 }
 
+/// Whether somebody has changes carried back all the time. In some runs servers are left to it alone.
+pub fn somebody_flushes(profile: &Profile) -> bool {
+    is_wanted(profile) && !(profile.flushing.policy.is_automatic() && profile.seed.is_multiple_of(3))
+}
+
+/// When changes go back by themselves: not in runs that count on the site staying as it is.
+pub fn flushing(profile: &Profile) -> Flushing {
+    match is_wanted(profile) {
+        true => profile.flushing,
+        false => Flushing { policy: FlushPolicy::Manual, ..profile.flushing },
+    }
+}
+
 /// In some runs the site's power goes when all is flushed.
-pub fn loses_power(profile: &crate::profile::Profile) -> bool {
+pub fn loses_power(profile: &Profile) -> bool {
     behind::faults(profile).delay_ns > 0 || profile.seed.is_multiple_of(2)
 }

@@ -2,6 +2,7 @@
 
 use crate::actor::{Client, Recorder};
 use crate::behind::{self, Behind};
+use crate::carried;
 use crate::profile::{Profile, Sabotage};
 use crate::random::Random;
 use client::{Credentials, FileSystem, Options};
@@ -193,6 +194,7 @@ impl Harness {
             pages_note: String::new(),
             metrics_port: None,
             backing: self.profile.backing.then(|| PathBuf::from(behind::SITE)),
+            flushing: carried::flushing(&self.profile),
         };
         self.let_go(index);
         server.stopped.set(false);

@@ -4,7 +4,7 @@ use crate::random::Random;
 use client::Bounds as ClientBounds;
 use reactor::{CacheFault, LeftoverFault, Nanos, Validation};
 use reactor::{HAZARD_COUNT, SLOT_COUNT};
-use server::{BackingFault, Bounds, EntryKeeping, JournalGrowth, ReadLeasing};
+use server::{BackingFault, Bounds, EntryKeeping, FlushPolicy, Flushing, JournalGrowth, ReadLeasing};
 use wire::{Placement, Protection};
 
 pub const MILLISECOND: Nanos = 1_000_000;
@@ -197,6 +197,8 @@ pub struct Profile {
     pub sabotage: Sabotage,
     /// Whether the cluster has a backing tree.
     pub backing: bool,
+    /// When changes over it go back by themselves.
+    pub flushing: Flushing,
 }
 
 const STEPS_DEFAULT: u64 = 300;
@@ -288,7 +290,20 @@ impl Profile {
             submissions: small_or(table_seed, 0x7175_6575, 3, SLOT_COUNT as usize - 1) as u64 + 1,
             sabotage: Sabotage::None,
             backing: overrides.backing,
+            flushing: draw_flushing(&mut Random::new(seed ^ 0x7061_6365)),
         }
+    }
+}
+
+/// Policies, and spells and ages that a run gets beyond.
+fn draw_flushing(random: &mut Random) -> Flushing {
+    use FlushPolicy::{Idle, Immediate, Manual, OnClose};
+    Flushing {
+        policy: *random.choose(&[Manual, Manual, Idle, Idle, Idle, Immediate, OnClose]),
+        idle: *random.choose(&[0, MILLISECOND, 50 * MILLISECOND, SECOND]),
+        age: *random.choose(&[SECOND / 2, 5 * SECOND, 300 * SECOND]),
+        rate: *random.choose(&[0, 0, 1 << 20]),
+        writers: random.between(1, 16) as u32,
     }
 }
 

@@ -166,7 +166,7 @@ impl Run {
             self.put_to_work(position);
         }
         self.check_under_load();
-        if carried::is_wanted(&self.harness.profile) {
+        if carried::somebody_flushes(&self.harness.profile) {
             let client = self.harness.add_client();
             let (files, pause) = (client.client.file_system.clone(), *self.random.choose(&[10, 50, 300]) * MILLISECOND);
             self.harness.world.reactor(client.node).spawn(Class::Data, carried::flush_on(files, pause));

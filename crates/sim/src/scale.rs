@@ -179,6 +179,7 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         pages_note: String::new(),
         metrics_port: None,
         backing: None,
+        flushing: server::Flushing::default(),
     };
     let place = Rc::new(RefCell::new(None));
     let (own, reactor) = (place.clone(), world.reactor(node));

@@ -160,6 +160,7 @@ decoders!(
     BackingPlace,
     FlushRequest,
     FlushReply,
+    AskForFlushRequest,
     ListChangesRequest,
     ListChangesReply,
     AskCarriedRequest,

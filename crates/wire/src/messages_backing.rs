@@ -117,6 +117,27 @@ pub mod flush_states {
     pub const ENDED: u8 = 0;
     pub const RUNNING: u8 = 1;
     pub const UNKNOWN: u8 = 2;
+    /// It is not begun, for nobody waits for it and it is not the time for it.
+    pub const NOT_NOW: u8 = 3;
+}
+
+message! {
+    /// `AskForFlush`, to the home of the root: some server has changes, and it is time to carry them. Nobody waits for
+    /// the end. Reply: `Empty`.
+    pub struct AskForFlushRequest {
+        /// One of `flush_patience`, but for `NONE`.
+        pub patience: u8,
+    }
+}
+
+/// What a flush steps back for, most urgent first.
+pub mod flush_patience {
+    /// Somebody waits for it: nothing.
+    pub const NONE: u8 = 0;
+    /// Something was changed long ago: it takes a part of the time beside accesses.
+    pub const OLD: u8 = 1;
+    /// It goes on when there are no accesses.
+    pub const IDLE: u8 = 2;
 }
 
 message! {
@@ -192,6 +213,8 @@ message! {
         pub same_as: FileId,
         /// The name is one to keep it at for the time being.
         pub is_parked: bool,
+        /// How it steps back for accesses: one of `flush_patience`.
+        pub patience: u8,
     }
 }
 
@@ -219,6 +242,8 @@ message! {
         /// Bytes of the whole file.
         pub size: u64,
         pub path: Vec<u8>,
+        /// As of `CarryInode`.
+        pub patience: u8,
     }
 }
 

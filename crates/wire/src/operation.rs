@@ -145,4 +145,5 @@ operations! {
     WriteShare = 116, LEVEL_GLIMPSE, Data, false;
     NoteCarried = 117, LEVEL_GLIMPSE, Metadata, false;
     NoteBehind = 118, LEVEL_GLIMPSE, Metadata, false;
+    AskForFlush = 119, LEVEL_GLIMPSE, Metadata, false;
 }

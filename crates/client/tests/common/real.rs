@@ -92,6 +92,7 @@ fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
                 pages_note: String::new(),
                 metrics_port: None,
                 backing: None,
+                flushing: server::Flushing::default(),
             };
             servers.push(Server::start(&reactor, options).await.expect("the server starts"));
         }

@@ -74,6 +74,7 @@ impl Stage {
             pages_note: String::new(),
             metrics_port: None,
             backing: None,
+            flushing: server::Flushing::default(),
         };
         let reactor = self.world.reactor(node);
         let started = self.world.run(node, async move { Server::start(&reactor, options).await }, 60 * SECOND);

@@ -12,18 +12,21 @@
 //! 4. What is written counts as carried only when all holders have said that nothing was changed since they began.
 
 use super::flush::WAIT_NS;
+use super::pace::Patience;
 use super::table::known_of;
-use super::{BackingFault, BackingUse, joined};
+use super::{BackingFault, BackingUse, add, joined};
 use crate::core::{Core, Failure, Notice, all, until};
 use crate::files::inodes::Inode;
 use crate::handlers::{Progress, later};
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::names::{WalkPosition, cursor_of};
+use crate::process::options::FlushPolicy;
 use reactor::backing::{
     AttributeChange, BackingAttributes, BackingDirectory, BackingError, CALL_SIZE_MAX, FileKind, RenameMode, SeekKind,
 };
 use reactor::{Class, LocalFuture, Nanos};
+use std::cell::Cell;
 use std::rc::Rc;
 use wire::messages::*;
 use wire::{Attributes, Decode, Encode, FileId, Kind, Operation, Status};
@@ -47,6 +50,7 @@ pub struct CarryTask {
     wish: u64,
     done: Notice<Result<Carried, Failure>>,
     is_done: std::cell::Cell<bool>,
+    patience: Patience,
 }
 
 /// An inode that is behind now.
@@ -173,10 +177,14 @@ impl Core {
                 until(&self.reactor, self.reactor.now() + WAIT_NS, task.done.wait()).await;
                 return running(flush_states::RUNNING, b"");
             }
-            _ => self.start_carry(request),
+            _ if !self.may_carry(&request) => return running(flush_states::NOT_NOW, b""),
+            _ => self.start_carry(request.clone()),
         };
+        task.patience.set(request.patience.min(task.patience.get()));
         match until(&self.reactor, self.reactor.now() + WAIT_NS, task.done.wait()).await {
             None => running(flush_states::RUNNING, b""),
+            // Written to meanwhile, and nobody waits for it.
+            Some(Err(failure)) if failure.status == Status::Busy => running(flush_states::NOT_NOW, b""),
             Some(Err(failure)) => running(flush_states::ENDED, &reason_of(&failure)),
             Some(Ok(Carried { known, bytes })) => {
                 CarryInodeReply { state: flush_states::ENDED, behind: Some(known), bytes, reason: Vec::new() }
@@ -191,7 +199,12 @@ impl Core {
     }
 
     fn start_carry(self: &Rc<Self>, request: CarryInodeRequest) -> Rc<CarryTask> {
-        let task = Rc::new(CarryTask { wish: request.wish, done: Notice::new(), is_done: Default::default() });
+        let task = Rc::new(CarryTask {
+            wish: request.wish,
+            done: Notice::new(),
+            is_done: Default::default(),
+            patience: Rc::new(Cell::new(request.patience)),
+        });
         {
             let mut carries = self.backing().carries.borrow_mut();
             if carries.len() >= CARRIES_MAX {
@@ -201,14 +214,23 @@ impl Core {
         }
         let (core, own) = (self.clone(), task.clone());
         self.reactor.spawn(Class::Background, async move {
-            let result = core.carry_now(&request).await;
+            let result = core.carry_now(&request, &own.patience).await;
+            add(&core.backing().counters.carried, u64::from(result.is_ok()));
             own.is_done.set(true);
             own.done.tell(result);
         });
         task
     }
 
-    async fn carry_now(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<Carried, Failure> {
+    /// Whether it is time to carry an inode.
+    fn may_carry(&self, request: &CarryInodeRequest) -> bool {
+        let pace = &self.backing().pace;
+        let is_awaited = request.patience == flush_patience::IDLE && pace.policy() == FlushPolicy::OnClose;
+        let is_open = is_awaited && self.tables.borrow().open.is_open(request.id);
+        !is_open && pace.may_begin(self.reactor.now(), request.patience)
+    }
+
+    async fn carry_now(self: &Rc<Self>, request: &CarryInodeRequest, patience: &Patience) -> Result<Carried, Failure> {
         self.take_next_place(request.id).await?;
         // Of one that keeps its name what is known is its place, as it is now.
         let own = self.tables.borrow().backing.place(request.id).filter(|place| is_at(place, request)).map(known_of);
@@ -220,7 +242,7 @@ impl Core {
         let inode = self.inode(request.id)?;
         match inode.attributes.kind {
             Kind::Directory => self.carry_directory(request, &inode).await,
-            Kind::File => self.carry_file(request).await,
+            Kind::File => self.carry_file(request, patience).await,
             Kind::Symlink => self.carry_symlink(request, &inode).await,
             _ => Err(words("pipes, sockets and devices are not carried behind")),
         }
@@ -363,14 +385,17 @@ impl Core {
         Ok(Carried { known, bytes: 0 })
     }
 
-    async fn carry_file(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<Carried, Failure> {
+    async fn carry_file(self: &Rc<Self>, request: &CarryInodeRequest, patience: &Patience) -> Result<Carried, Failure> {
         for attempt in 0..ATTEMPTS_MAX {
+            if attempt > 0 && patience.get() > flush_patience::NONE {
+                return Err(Status::Busy.into());
+            }
             if attempt > 0 {
                 self.reactor.sleep(ATTEMPT_PAUSE_NS).await;
             }
             let (parent, directory, name) = self.open_parent(request).await?;
             let hidden = self.hidden_name(request.id);
-            let done = self.write_and_name(request, (&parent, directory, name), &hidden).await;
+            let done = self.write_and_name(request, (&parent, directory, name), &hidden, patience).await;
             match done {
                 Ok(Some(carried)) => return Ok(carried),
                 Ok(None) => {}
@@ -390,6 +415,7 @@ impl Core {
         request: &CarryInodeRequest,
         (parent, directory, name): (&BackingDirectory, &[u8], &[u8]),
         hidden: &[u8],
+        patience: &Patience,
     ) -> Result<Option<Carried>, Failure> {
         let (backing, file) = (self.backing(), request.id);
         let failed = |error| backing.failure(error);
@@ -405,7 +431,8 @@ impl Core {
             }
             let attributes = &inode.attributes;
             let path = joined(directory, hidden);
-            let share = WriteShareRequest { file, wish, layout: attributes.layout, size: attributes.size, path };
+            let (layout, size, patience) = (attributes.layout, attributes.size, patience.get());
+            let share = WriteShareRequest { file, wish, layout, size, path, patience };
             self.register_share(&share);
             (inode, share)
         };
@@ -415,18 +442,26 @@ impl Core {
         let target = parent.make_file(hidden, HIDDEN_MODE).await.map_err(failed)?;
         target.set_size(attributes.size).await.map_err(failed)?;
         if let Some(old) = old.as_ref().filter(|old| old.base > 0) {
-            self.copy_base(file, old, attributes, &target).await?;
+            self.copy_base(file, old, attributes, &target, patience).await?;
         }
         let mut bytes = 0;
         let holders: Vec<u32> =
             inode.holders().iter().copied().filter(|holder| *holder != self.index).chain([self.index]).collect();
         let asked = holders.iter().map(|holder| {
-            let (core, share, holder) = (self.clone(), share.clone(), *holder);
-            Box::pin(async move { core.have_written(holder, share).await }) as LocalFuture<Result<u64, Failure>>
+            let (core, share, holder, patience) = (self.clone(), share.clone(), *holder, patience.clone());
+            let written = async move { core.have_written(holder, share, &patience).await };
+            Box::pin(written) as LocalFuture<Result<WriteShareReply, Failure>>
         });
         let written = all(asked.collect()).await;
+        let mut is_changed = false;
         for share in written {
-            bytes += share?;
+            let reply: WriteShareReply = share?;
+            (bytes, is_changed) = (bytes + reply.bytes, is_changed || reply.is_changed);
+        }
+        if is_changed && !backing.has_fault(BackingFault::LosesWritesInFlush) {
+            drop(target);
+            backing.remove_hidden(parent, hidden).await?;
+            return Ok(None);
         }
         self.set_attributes_behind(file, attributes, old.as_ref(), (parent, hidden)).await?;
         if !backing.has_fault(BackingFault::SyncsNothing) {
@@ -453,6 +488,7 @@ impl Core {
         old: &BackingPlace,
         attributes: &Attributes,
         target: &reactor::backing::BackingFile,
+        patience: &Patience,
     ) -> Result<(), Failure> {
         let backing = self.backing();
         let mut opened = None;
@@ -479,6 +515,7 @@ impl Core {
                 continue;
             }
             let size = (chunk_end - offset).min(CALL_SIZE_MAX as u64);
+            self.flush_turn(patience, size).await;
             let (read, memory) = source.read(offset, vec![0; size as usize]).await;
             if read.map_err(|error| backing.failure(error))? as u64 != size {
                 return Err(backing.changed(&old.path));
@@ -513,13 +550,19 @@ impl Core {
         self.backing().open_checked(&now.ok_or(failure)?, checks).await
     }
 
-    /// Has a holder write its share, and waits for the end of that. Returns the bytes.
-    async fn have_written(self: &Rc<Self>, holder: u32, share: WriteShareRequest) -> Result<u64, Failure> {
+    /// Has a holder write its share, and waits for the end of that.
+    async fn have_written(
+        self: &Rc<Self>,
+        holder: u32,
+        mut share: WriteShareRequest,
+        patience: &Patience,
+    ) -> Result<WriteShareReply, Failure> {
         loop {
+            share.patience = patience.get();
             let reply = self.ask_share(holder, &share).await?;
             match reply.state {
                 flush_states::RUNNING => {}
-                _ if reply.reason.is_empty() => return Ok(reply.bytes),
+                _ if reply.reason.is_empty() => return Ok(reply),
                 _ => return Err(words(String::from_utf8_lossy(&reply.reason))),
             }
         }

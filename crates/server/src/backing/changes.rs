@@ -107,7 +107,7 @@ impl Tables {
     }
 
     /// Inodes here that have a name, and are behind by none.
-    fn made_here(&self) -> u64 {
+    pub(super) fn made_here(&self) -> u64 {
         let (_, orphans, _) = self.open.counts();
         let root = u64::from(self.inodes.contains(FileId::ROOT));
         self.inodes.count().saturating_sub(orphans + root + self.backing.named_count())

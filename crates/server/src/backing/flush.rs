@@ -10,10 +10,12 @@
 //! 3. Nothing is removed that is not what is known to be there.
 
 use super::carry::{LIST_START, is_known, is_next, known_found, reason_of};
+use super::pace::Patience;
 use super::places::DirectoryBehind;
 use super::{add, joined};
 use crate::core::{Caller, Core, Failure, Notice, all, until};
 use crate::handlers::{Progress, later};
+use crate::process::options::FlushPolicy;
 use reactor::backing::FileKind;
 use reactor::{Class, LocalFuture, Nanos};
 use std::cell::{Cell, RefCell};
@@ -27,10 +29,10 @@ pub const WAIT_NS: Nanos = 250_000_000;
 const PASSES_MAX: u32 = 32;
 /// Between two questions whether an inode is carried still, for whoever has begun that.
 const MOVING_PAUSE_NS: Nanos = 20_000_000;
-/// Inodes that are carried at a time.
-const AT_ONCE: usize = 16;
 /// Bytes of failures that are told, which have to fit into a message.
 const TOLD_BYTES_MAX: usize = 24 << 10;
+/// Failures that a report has.
+const FAILURES_TOLD: usize = 5;
 /// Flushes that are remembered.
 const FLUSHES_MAX: usize = 64;
 
@@ -50,6 +52,8 @@ struct FlushRun {
     is_begun: Cell<bool>,
     is_ended: Cell<bool>,
     ended: Notice<()>,
+    /// Nobody has asked for it but servers.
+    patience: Patience,
     done: Cell<u64>,
     bytes: Cell<u64>,
     left: Cell<u64>,
@@ -65,8 +69,21 @@ pub fn flush(core: &Rc<Core>, caller: &Caller, params: &[u8], _: &mut Vec<u8>) -
     core.check_backing()?;
     core.check_home(FileId::ROOT)?;
     core.check_owner(caller)?;
+    if core.backing().pace.policy() == FlushPolicy::Never {
+        let words = "the cluster was made with --flush never, so nothing goes to the backing directory";
+        return Err(Failure::with_text(Status::NotPermitted, words));
+    }
     let core = core.clone();
     later(async move { Ok(core.flush_reply(request).await) })
+}
+
+/// `AskForFlush`, at the home of the root.
+pub fn ask_for_flush(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
+    let request = AskForFlushRequest::from_bytes(params)?;
+    core.check_backing()?;
+    core.check_home(FileId::ROOT)?;
+    core.begin_automatic_flush(request.patience);
+    Ok(Progress::Done)
 }
 
 /// What has to wait, or can't be done at all.
@@ -75,6 +92,8 @@ enum Hindrance {
     Waits(String),
     /// The name that is wanted is that of a file which lives on here, and moves elsewhere itself.
     Occupied(FileId),
+    /// Nobody waits for it, and it is not the time for it.
+    NotNow,
     Failed(Vec<u8>),
 }
 
@@ -151,18 +170,49 @@ impl Core {
         }
     }
 
+    /// What the last flush that has ended could not carry: how much, and some of it with reasons.
+    pub fn flush_failures(&self) -> (u64, Vec<(Vec<u8>, Vec<u8>)>) {
+        let Some(backing) = &self.backing else { return (0, Vec::new()) };
+        let known = backing.flushes.known.borrow();
+        let Some(run) = known.iter().rfind(|run| run.is_ended.get()) else { return (0, Vec::new()) };
+        let failures = run.failures.borrow();
+        let told = failures.iter().take(FAILURES_TOLD).map(|(path, reason)| (path.clone(), reason.clone()));
+        (failures.len() as u64, told.collect())
+    }
+
     /// One that has not begun yet serves whoever asks for the same.
     fn ask_for_flush(self: &Rc<Self>, paths: Vec<Vec<u8>>) -> Rc<FlushRun> {
-        let flushes = &self.backing().flushes;
-        let mut known = flushes.known.borrow_mut();
+        let known = self.backing().flushes.known.borrow();
+        // What goes when nobody waits for it goes now.
+        known.iter().filter(|run| !run.is_ended.get()).for_each(|run| run.patience.set(flush_patience::NONE));
         if let Some(run) = known.iter().find(|run| !run.is_begun.get() && run.paths == paths) {
             return run.clone();
         }
+        drop(known);
+        self.start_flush(paths, flush_patience::NONE)
+    }
+
+    /// Begins a flush for servers that have changes, unless there is one, which is as urgent then.
+    pub(super) fn begin_automatic_flush(self: &Rc<Self>, patience: u8) {
+        let patience = patience.clamp(flush_patience::OLD, flush_patience::IDLE);
+        {
+            let known = self.backing().flushes.known.borrow();
+            if let Some(run) = known.iter().find(|run| !run.is_ended.get()) {
+                return run.patience.set(run.patience.get().min(patience));
+            }
+        }
+        let _: Rc<FlushRun> = self.start_flush(Vec::new(), patience);
+    }
+
+    fn start_flush(self: &Rc<Self>, paths: Vec<Vec<u8>>, patience: u8) -> Rc<FlushRun> {
+        let flushes = &self.backing().flushes;
+        let mut known = flushes.known.borrow_mut();
         // Numbers of an earlier life mean nothing.
         let ticket =
             if flushes.last_ticket.get() == 0 { self.reactor.random() >> 16 } else { flushes.last_ticket.get() };
         flushes.last_ticket.set(ticket + 1);
-        let run = Rc::new(FlushRun { ticket: ticket + 1, paths, ..FlushRun::default() });
+        let patience = Rc::new(Cell::new(patience));
+        let run = Rc::new(FlushRun { ticket: ticket + 1, paths, patience, ..FlushRun::default() });
         known.push_back(run.clone());
         if known.len() > FLUSHES_MAX && known[0].is_ended.get() {
             known.pop_front();
@@ -363,7 +413,7 @@ impl Pass {
 
     /// Does a step for each of some items, a few at a time.
     async fn at_once<T: Copy + 'static>(self: &Rc<Self>, items: Vec<T>, step: impl Fn(Rc<Pass>, T) -> LocalFuture<()>) {
-        for some in items.chunks(AT_ONCE) {
+        for some in items.chunks(self.core.backing().pace.writers()) {
             all(some.iter().map(|item| step(self.clone(), *item)).collect()).await;
         }
     }
@@ -389,10 +439,18 @@ impl Pass {
         }
         let reason = match hindrance {
             Hindrance::Failed(reason) => reason,
+            Hindrance::Waits(_) | Hindrance::Occupied(_) if self.run.patience.get() > flush_patience::NONE => {
+                // It goes with the next one, or whoever waits for one is told why not.
+                if let Hindrance::Occupied(id) = hindrance {
+                    self.occupied.borrow_mut().insert(id.0, path);
+                }
+                return self.waiting.set(self.waiting.get() + 1);
+            }
             Hindrance::Waits(reason) => {
                 self.waiting.set(self.waiting.get() + 1);
                 reason.into_bytes()
             }
+            Hindrance::NotNow => return,
             Hindrance::Occupied(id) => {
                 self.waiting.set(self.waiting.get() + 1);
                 self.occupied.borrow_mut().insert(id.0, path.clone());
@@ -410,6 +468,9 @@ impl Pass {
 
     async fn name_step(&self, index: usize) {
         let entry = &self.names[index];
+        if entry.id.is_none() {
+            self.core.flush_turn(&self.run.patience, 0).await;
+        }
         let result = match entry.id {
             Some(id) => self.put_step(entry, id).await,
             None => self.remove_step(entry).await,
@@ -701,23 +762,34 @@ impl Pass {
 
     /// A wish to have an inode at a path where nothing else is.
     fn wish(&self, id: FileId, parent: FileId, path: Vec<u8>) -> CarryInodeRequest {
-        let wish = self.core.reactor.random();
-        CarryInodeRequest { id, wish, parent, path, known: None, same_as: FileId::default(), is_parked: false }
+        let (wish, same_as) = (self.core.reactor.random(), FileId::default());
+        CarryInodeRequest {
+            id,
+            wish,
+            parent,
+            path,
+            known: None,
+            same_as,
+            is_parked: false,
+            patience: flush_patience::NONE,
+        }
     }
 
-    async fn carry(&self, request: CarryInodeRequest) -> Result<(), Hindrance> {
+    async fn carry(&self, mut request: CarryInodeRequest) -> Result<(), Hindrance> {
         let id = request.id;
         if !self.taken.borrow_mut().insert(id.0) {
             return Err(Hindrance::Waits("second names of files are not carried yet".to_owned()));
         }
         let home = self.core.cluster.home_of(id).ok_or(Failure::from(Status::BadMessage))?;
         loop {
+            request.patience = self.run.patience.get();
             let reply = match home == self.core.index {
                 true => self.core.carry_inode(request.clone()).await,
                 false => self.core.peers.call(home, Operation::CarryInode, &request, None).await?,
             };
             match reply.state {
                 flush_states::RUNNING => {}
+                flush_states::NOT_NOW => return Err(Hindrance::NotNow),
                 _ if reply.reason.is_empty() => {
                     self.run.bytes.set(self.run.bytes.get() + reply.bytes);
                     return Ok(());

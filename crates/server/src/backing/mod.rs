@@ -15,7 +15,8 @@
 //! tables. So whatever waits for the tree or for such an answer, nothing waits for it in a circle.
 //!
 //! What was changed here goes back by flushes (`flush`): the home of the root says what and in which order, the homes
-//! of inodes carry them (`carry`), and holders of chunks write these (`shares`).
+//! of inodes carry them (`carry`), and holders of chunks write these (`shares`). When that happens unasked, and how
+//! fast, each server judges for itself (`pace`).
 //!
 //! Invariants
 //! 1. A name that is neither here nor known not to be is looked at before any handler of a request about it runs; what
@@ -34,13 +35,14 @@ mod flush;
 mod hidden;
 mod listing;
 mod names;
+mod pace;
 mod places;
 mod preparation;
 mod shares;
 pub mod table;
 
 pub use carry::{carry_inode, list_changes, note_behind};
-pub use flush::flush;
+pub use flush::{ask_for_flush, flush};
 pub use shares::{note_carried, write_share};
 
 pub use names::attributes_of;
@@ -100,6 +102,7 @@ pub struct BackingUse {
     /// Those of them whose place changes right now; told when that is over.
     moving: RefCell<FastMap<u64, Notice<()>>>,
     flushes: flush::Flushes,
+    pace: pace::Pace,
     /// For tests of the simulation's checkers.
     fault: Cell<Option<BackingFault>>,
     /// For simulations: what this life took up.
@@ -137,6 +140,11 @@ struct Counters {
     failed: Cell<u64>,
     changed: Cell<u64>,
     flushes: Cell<u64>,
+    /// Inodes of this server that were carried behind, and bytes of this server that were written for it.
+    carried: Cell<u64>,
+    carried_bytes: Cell<u64>,
+    /// Changes of anything that is behind.
+    changes: Cell<u64>,
 }
 
 fn add(counter: &Cell<u64>, count: u64) {
@@ -187,6 +195,7 @@ impl BackingUse {
             carries: RefCell::default(),
             moving: RefCell::default(),
             flushes: flush::Flushes::default(),
+            pace: pace::Pace::new(options.flushing),
             counters: Counters::default(),
             fault: Cell::new(None),
             log: RefCell::new(None),
@@ -224,7 +233,7 @@ impl BackingUse {
     }
 
     /// Counters by name.
-    pub fn numbers(&self) -> [(&'static str, u64); 10] {
+    pub fn numbers(&self) -> [(&'static str, u64); 14] {
         let (counters, calls) = (&self.counters, self.tree.statistics());
         [
             ("calls", calls.calls),
@@ -237,6 +246,10 @@ impl BackingUse {
             ("failed", counters.failed.get()),
             ("changed_behind", counters.changed.get()),
             ("flushes", counters.flushes.get()),
+            ("carried", counters.carried.get()),
+            ("carried_bytes", counters.carried_bytes.get()),
+            ("flush_spell_ns", self.pace.spell()),
+            ("flush_turns_held", self.pace.held()),
         ]
     }
 

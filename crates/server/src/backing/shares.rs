@@ -8,7 +8,9 @@
 //! 2. A share counts as carried only if its bytes were synced behind after the last of them was written, and nothing
 //!    was noted since the wish began (`note_carried`); a server that does not know the wish says that it was changed.
 
-use super::{BackingFault, BackingUse, flush::WAIT_NS};
+use super::flush::WAIT_NS;
+use super::pace::Patience;
+use super::{BackingFault, BackingUse, add};
 use crate::core::{Core, Failure, Notice, until};
 use crate::handlers::{Progress, later};
 use crate::journal::records::Record;
@@ -34,11 +36,13 @@ pub struct ShareWrite {
     is_changed: Cell<bool>,
     is_done: Cell<bool>,
     done: Notice<ShareResult>,
+    patience: Patience,
 }
 
 impl BackingUse {
     /// Something of a file has changed here.
     pub fn note_change(&self, file: FileId) {
+        add(&self.counters.changes, 1);
         let shares = self.shares.borrow();
         if let Some(share) = shares.get(&file.0)
             && !self.has_fault(BackingFault::LosesWritesInFlush)
@@ -110,6 +114,7 @@ impl Core {
         let (file, wish) = (request.file, request.wish);
         let known = self.backing().share(file, wish);
         let share = known.unwrap_or_else(|| self.register_share(&request));
+        share.patience.set(request.patience.min(share.patience.get()));
         if !share.is_begun.replace(true) {
             self.begin_share(&share, request);
         }
@@ -130,6 +135,7 @@ impl Core {
             is_changed: Cell::new(false),
             is_done: Cell::new(false),
             done: Notice::new(),
+            patience: Rc::new(Cell::new(request.patience)),
         });
         let mut shares = self.backing().shares.borrow_mut();
         if shares.len() >= SHARES_MAX {
@@ -142,7 +148,7 @@ impl Core {
     fn begin_share(self: &Rc<Self>, share: &Rc<ShareWrite>, request: WriteShareRequest) {
         let (core, own) = (self.clone(), share.clone());
         self.reactor.spawn(Class::Background, async move {
-            let result = core.write_share_now(&request).await;
+            let result = core.write_share_now(&own, &request).await;
             own.is_done.set(true);
             own.done.tell(result.map_err(|failure| match failure.text.is_empty() {
                 true => Failure::with_text(failure.status, format!("{:?}", failure.status)),
@@ -151,7 +157,7 @@ impl Core {
         });
     }
 
-    async fn write_share_now(self: &Rc<Self>, request: &WriteShareRequest) -> ShareResult {
+    async fn write_share_now(self: &Rc<Self>, share: &ShareWrite, request: &WriteShareRequest) -> ShareResult {
         let backing = self.backing();
         let failed = |error| backing.failure(error);
         let chunks = self.chunks_here(request).await;
@@ -162,7 +168,11 @@ impl Core {
         let target = target.await.map_err(failed)?;
         let mut bytes = 0;
         for index in chunks {
-            bytes += self.write_chunk(request, index, &target).await?;
+            bytes += self.write_chunk(share, request, index, &target).await?;
+            // It is written anew in any case.
+            if share.is_changed.get() {
+                return Ok(bytes);
+            }
         }
         if !backing.has_fault(BackingFault::SyncsNothing) {
             target.sync().await.map_err(failed)?;
@@ -197,6 +207,7 @@ impl Core {
     /// Writes a chunk of which all that counts is here.
     async fn write_chunk(
         self: &Rc<Self>,
+        share: &ShareWrite,
         request: &WriteShareRequest,
         index: u64,
         target: &BackingFile,
@@ -210,8 +221,9 @@ impl Core {
             None => (false, false),
         };
         let (mut offset, mut written) = (0, 0);
-        while offset < size && !is_absent {
+        while offset < size && !is_absent && !share.is_changed.get() {
             let part = (size - offset).min(CALL_SIZE_MAX as u32);
+            self.flush_turn(&share.patience, u64::from(part)).await;
             let read = self.store.read(file.0, index, offset, part)?;
             let has_bytes = read.pieces.iter().any(|piece| matches!(piece, Piece::Bytes(_)));
             if has_bytes || writes_zeros {
@@ -222,6 +234,7 @@ impl Core {
             }
             offset += part;
         }
+        add(&self.backing().counters.carried_bytes, written);
         Ok(written)
     }
 }

@@ -83,6 +83,7 @@ impl Core {
             self.syncs.start();
         }
         prefault::start(self);
+        self.watch_changes();
         Ok(())
     }
 

@@ -223,6 +223,9 @@ pub fn row(operation: Operation) -> OperationRow {
         // The backing tree.
         O::AskPlace => row(Step(backing::ask_place)).no_consequence(),
         O::Flush => row(Step(backing::flush)),
+        O::AskForFlush => row(Step(|core, _, params, _| backing::ask_for_flush(core, params)))
+            .no_consequence()
+            .promise(Promise::Never),
         O::ListChanges => row(Step(|core, _, params, reply| backing::list_changes(core, params, reply))),
         O::AskCarried => row(Step(|core, _, params, reply| backing::ask_carried(core, params, reply))),
         O::CarryInode => row(Step(|core, _, params, _| backing::carry_inode(core, params))),

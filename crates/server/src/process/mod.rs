@@ -174,6 +174,7 @@ impl Server {
             handle.accept_local(listener);
         }
         core.life.serve(handle);
+        core.watch_changes();
         core.publish_tree(&core.tables.borrow());
         invalidation::start(&core);
         if let Some(listener) = page {

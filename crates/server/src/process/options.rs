@@ -48,6 +48,66 @@ impl Default for EntryKeeping {
     }
 }
 
+/// When what was changed over a backing tree goes behind without being asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushPolicy {
+    /// In spells without accesses of clients.
+    Idle,
+    /// At once.
+    Immediate,
+    /// Files when nobody has them open any more, and what else was changed along with them.
+    OnClose,
+    /// When somebody says so.
+    Manual,
+    /// Not at all: who asks for it is refused.
+    Never,
+}
+
+impl FlushPolicy {
+    /// All, by their words.
+    pub const WORDS: [(&str, FlushPolicy); 5] = [
+        ("idle", FlushPolicy::Idle),
+        ("immediate", FlushPolicy::Immediate),
+        ("on-close", FlushPolicy::OnClose),
+        ("manual", FlushPolicy::Manual),
+        ("never", FlushPolicy::Never),
+    ];
+
+    /// `None` for a word that stands for none.
+    pub fn of_word(word: &str) -> Option<FlushPolicy> {
+        FlushPolicy::WORDS.into_iter().find(|(own, _)| *own == word).map(|(_, policy)| policy)
+    }
+
+    pub fn word(self) -> &'static str {
+        FlushPolicy::WORDS.into_iter().find(|(_, own)| *own == self).map_or("", |(word, _)| word)
+    }
+
+    /// Whether servers ask for flushes by themselves.
+    pub fn is_automatic(self) -> bool {
+        matches!(self, FlushPolicy::Idle | FlushPolicy::Immediate | FlushPolicy::OnClose)
+    }
+}
+
+/// When changes go behind, and how fast (`crate::backing::pace`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flushing {
+    pub policy: FlushPolicy,
+    /// Quiet time after which a server counts as idle; 0 has it learnt.
+    pub idle: Nanos,
+    /// How long something may have been different here, at a stretch, until it goes beside accesses.
+    pub age: Nanos,
+    /// Bytes a second of each server, of what nobody waits for; 0 for any number.
+    pub rate: u64,
+    /// Inodes that are carried at a time, by all servers together.
+    pub writers: u32,
+}
+
+impl Default for Flushing {
+    fn default() -> Flushing {
+        Flushing { policy: FlushPolicy::Idle, idle: 0, age: 300_000_000_000, rate: 0, writers: 16 }
+    }
+}
+
 /// How clients may connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
@@ -179,6 +239,7 @@ pub struct ServerOptions {
     pub metrics_port: Option<u16>,
     /// Root of the backing tree, which the cluster shows and caches (docs/cache.md).
     pub backing: Option<PathBuf>,
+    pub flushing: Flushing,
 }
 
 /// Why a server did not start. The words say what to do.

@@ -211,6 +211,9 @@ impl Core {
     /// Does what was submitted. Returns the locks for it.
     fn do_submitted(self: &Rc<Self>, submitted: &Submitted, mut submitter: Submitter<'_>) -> [usize; 2] {
         self.submissions.taken.set(self.submissions.taken.get() + 1);
+        if let Some(backing) = &self.backing {
+            backing.note_access(Operation::Write, self.reactor.now());
+        }
         if !self.leases.kept_entries.is_idle() {
             self.leases.kept_entries.note_change(0, self.reactor.now());
         }

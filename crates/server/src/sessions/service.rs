@@ -179,7 +179,12 @@ impl Front {
     fn begin(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
         match incoming.peer.role {
             Role::LowPriority => return low_priority::start(self, incoming, origin),
-            Role::Client => self.core.low_priority.note_other(incoming.taken),
+            Role::Client => {
+                self.core.low_priority.note_other(incoming.taken);
+                if let Some(backing) = &self.core.backing {
+                    backing.note_access(incoming.operation, incoming.taken);
+                }
+            }
             Role::Server | Role::ClientTunnel | Role::ServerTunnel => {}
         }
         // It has just been taken.

@@ -64,7 +64,7 @@ async fn find(caller: &Caller, path: &str) -> Answer<Attributes> {
     Ok(found.expect("a path has a name"))
 }
 
-async fn contents(caller: &Caller, file: &Attributes) -> Answer<Vec<u8>> {
+pub async fn contents(caller: &Caller, file: &Attributes) -> Answer<Vec<u8>> {
     let mut bytes = Vec::new();
     while (bytes.len() as u64) < file.size {
         let start = bytes.len() as u64;
@@ -77,7 +77,7 @@ async fn contents(caller: &Caller, file: &Attributes) -> Answer<Vec<u8>> {
 }
 
 /// Writes any bytes, chunk by chunk.
-async fn write(caller: &Caller, file: &Attributes, offset: u64, bytes: &[u8]) {
+pub async fn write(caller: &Caller, file: &Attributes, offset: u64, bytes: &[u8]) {
     let mut done = 0;
     while done < bytes.len() {
         let at = offset + done as u64;
@@ -462,7 +462,7 @@ fn a_directory_that_was_replaced_is_not_taken_for_another() {
 }
 
 /// Has everything carried behind, and waits for the end.
-async fn flush(caller: &Caller) -> FlushReply {
+pub async fn flush(caller: &Caller) -> FlushReply {
     let mut ticket = 0;
     loop {
         let request = FlushRequest { ticket, paths: Vec::new() };

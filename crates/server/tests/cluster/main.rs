@@ -6,6 +6,7 @@ mod data;
 mod directories;
 mod exactly_once;
 mod extended;
+mod flushing;
 mod lost_replies;
 mod namespace;
 mod open_files;

@@ -150,6 +150,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             pages_note: String::new(),
             metrics_port: Some(page.port()),
             backing: None,
+            flushing: MANUAL,
         };
         match reactor.block_on(server::Server::start(reactor, options)) {
             Ok(server) => return (server, page.port()),

@@ -3,7 +3,7 @@
 use reactor::channel::Turnabout;
 use reactor::sim::{CrashKind, NodeId, World};
 use reactor::{Call, Channel, ChannelOptions, Class, Failure, Nanos, Reactor, Reply};
-use server::{Audit, ReadLeasing, Server, ServerOptions};
+use server::{Audit, FlushPolicy, Flushing, ReadLeasing, Server, ServerOptions};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -25,6 +25,9 @@ type Slot = Rc<RefCell<Option<Server>>>;
 /// Fills the site of a world.
 type Fill<'f> = Box<dyn FnOnce(&World) + 'f>;
 
+/// Nothing goes back but by a flush that somebody asks for.
+pub const MANUAL: Flushing = Flushing { policy: FlushPolicy::Manual, idle: 0, age: 300 * SECOND, rate: 0, writers: 16 };
+
 /// A world with servers and nodes for callers.
 pub struct TestCluster {
     pub world: World,
@@ -36,6 +39,7 @@ pub struct TestCluster {
     checksums: bool,
     /// The backing directory.
     pub backing: Option<PathBuf>,
+    pub flushing: Flushing,
 }
 
 impl TestCluster {
@@ -44,19 +48,30 @@ impl TestCluster {
     }
 
     pub fn with_grace(seed: u64, server_count: u32, session_grace: Nanos) -> TestCluster {
-        TestCluster::with(seed, server_count, session_grace, true, None)
+        TestCluster::with(seed, server_count, session_grace, true, None, MANUAL)
     }
 
     /// One whose servers tell contents with opens, which those that keep checksums do not.
     pub fn without_checksums(seed: u64, server_count: u32) -> TestCluster {
-        TestCluster::with(seed, server_count, 60 * SECOND, false, None)
+        TestCluster::with(seed, server_count, 60 * SECOND, false, None, MANUAL)
     }
 
     /// One over a site that `populate` has filled; with what that returns.
     pub fn over_a_site<T>(seed: u64, server_count: u32, populate: impl FnOnce(&World) -> T) -> (TestCluster, T) {
+        TestCluster::over_a_flushed_site(seed, server_count, MANUAL, populate)
+    }
+
+    /// The same, whose servers carry changes back by themselves.
+    pub fn over_a_flushed_site<T>(
+        seed: u64,
+        server_count: u32,
+        flushing: Flushing,
+        populate: impl FnOnce(&World) -> T,
+    ) -> (TestCluster, T) {
         let mut populated = None;
         let fill = |world: &World| populated = Some(populate(world));
-        let test = TestCluster::with(seed, server_count, 60 * SECOND, seed.is_multiple_of(2), Some(Box::new(fill)));
+        let (grace, checksums) = (60 * SECOND, seed.is_multiple_of(2));
+        let test = TestCluster::with(seed, server_count, grace, checksums, Some(Box::new(fill)), flushing);
         (test, populated.expect("the site was filled"))
     }
 
@@ -66,6 +81,7 @@ impl TestCluster {
         session_grace: Nanos,
         checksums: bool,
         fill: Option<Fill<'_>>,
+        flushing: Flushing,
     ) -> TestCluster {
         let world = World::new(seed);
         let backing = fill.is_some().then(|| PathBuf::from("/site"));
@@ -79,7 +95,9 @@ impl TestCluster {
         let callers =
             (0..3).map(|index| world.add_node(&format!("caller {index}"), [10, 0, 1, index + 1].into())).collect();
         let running = (0..server_count).map(|_| Slot::default()).collect();
-        let test = TestCluster { world, cluster, servers: nodes, running, callers, session_grace, checksums, backing };
+        let servers = nodes;
+        let test =
+            TestCluster { world, cluster, servers, running, callers, session_grace, checksums, backing, flushing };
         for index in 0..server_count {
             test.start(index);
         }
@@ -148,6 +166,7 @@ impl TestCluster {
             pages_note: String::new(),
             metrics_port: None,
             backing: self.backing.clone(),
+            flushing: self.flushing,
         }
     }
 
@@ -236,6 +255,10 @@ impl TestCluster {
         let kept = Kept::default();
         reclaim_when_renewed(&reactor, &channels, &kept, &self.cluster);
         Caller { cluster: self.cluster.clone(), channels, kept }
+    }
+
+    pub fn reactor_of_caller(&self, node: usize) -> Reactor {
+        self.world.reactor(self.callers[node])
     }
 
     /// Runs something on a caller's node to its end.

@@ -34,6 +34,7 @@ const WITHOUT_LINE: [Operation; 21] = [
     Operation::AskPlace,
     Operation::Flush,
     Operation::ListChanges,
+    Operation::AskForFlush,
     Operation::AskCarried,
     Operation::CarryInode,
     Operation::WriteShare,

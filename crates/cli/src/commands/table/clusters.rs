@@ -5,7 +5,7 @@ use crate::commands::{check, logs};
 use crate::{down, hosts, mount, report, run, salvage, server, status, top, up};
 
 /// What a new cluster is to be like, which `up`, `run` and `config` know alike.
-pub const NEW_CLUSTER: [&str; 26] = [
+pub const NEW_CLUSTER: [&str; 31] = [
     "servers",
     "hosts",
     "per-host",
@@ -17,6 +17,11 @@ pub const NEW_CLUSTER: [&str; 26] = [
     "dir",
     "store",
     "backing",
+    "flush",
+    "flush-idle-ms",
+    "flush-age",
+    "flush-rate",
+    "flush-writers",
     "chunk-size",
     "placement",
     "transport",
@@ -37,8 +42,8 @@ pub const NEW_CLUSTER: [&str; 26] = [
 const MOUNT: [&str; 9] =
     ["mount", "threads", "io-uring", "keep-entries", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 36] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
-static RUN_OPTIONS: [&str; 38] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "report"], &MOUNT]);
+static UP_OPTIONS: [&str; 41] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
+static RUN_OPTIONS: [&str; 43] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "report"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
@@ -364,6 +369,11 @@ pub static ROWS: &[Command] = &[
             "timeout-ms",
             "session-grace-ms",
             "backing",
+            "flush",
+            "flush-idle-ms",
+            "flush-age",
+            "flush-rate",
+            "flush-writers",
             "log",
         ],
         single_dash: false,

@@ -271,6 +271,13 @@ fn put_backing(core: &Core, object: &mut Object<'_>) {
             object.number("age_ns", now.saturating_sub(call.since));
             object.number("is_begun", call.is_begun.into());
         });
+        object.text("flush_policy", core.options.flushing.policy.word());
+        let (failed, told) = core.flush_failures();
+        object.number("flush_failed", failed);
+        object.list("flush_failures", told.into_iter(), |object, (path, reason)| {
+            object.escaped("path", &path);
+            object.escaped("reason", &reason);
+        });
         object.list("changed", core.some_backing_changes().into_iter(), |object, (what, path)| {
             object.text("what", what);
             object.escaped("path", &path);

@@ -1,0 +1,104 @@
+//! When changes over a backing directory go back by themselves, and how fast: options of `up`, `run` and `server`, and
+//! lines of the settings file.
+
+use crate::arguments::{Arguments, number_of};
+use crate::failure::{Failure, Outcome};
+use crate::options::OptionRow;
+use reactor::Nanos;
+use server::{FlushPolicy, Flushing};
+
+/// The options, as they are called.
+const KEYS: [&str; 5] = ["flush", "flush-idle-ms", "flush-age", "flush-rate", "flush-writers"];
+const NANOS_PER_MS: Nanos = 1_000_000;
+const NANOS_PER_SECOND: Nanos = 1_000 * NANOS_PER_MS;
+const AUTO: &str = "auto";
+/// The longest spell: an hour.
+const IDLE_MS_MAX: u64 = 3_600_000;
+
+/// What the command line asks for. Errors: `Usage` for one of them without --backing, or a spell that is none.
+pub fn wanted(arguments: &Arguments) -> Outcome<Flushing> {
+    if let Some(key) = KEYS.iter().find(|key| arguments.is_on_command_line(key))
+        && !arguments.is_given("backing")
+    {
+        return Err(Failure::usage(format!("--{key} is about a backing directory; name that with --backing")));
+    }
+    of_texts(&|key| arguments.text_or_default(key)).map_err(Failure::usage)
+}
+
+/// The options that stand for it.
+pub fn texts(flushing: &Flushing) -> [(&'static str, String); 5] {
+    let idle = match flushing.idle {
+        0 => AUTO.to_owned(),
+        idle => (idle / NANOS_PER_MS).to_string(),
+    };
+    let [policy, idle_ms, age, rate, writers] = KEYS;
+    [
+        (policy, flushing.policy.word().to_owned()),
+        (idle_ms, idle),
+        (age, (flushing.age / NANOS_PER_SECOND).to_string()),
+        (rate, flushing.rate.to_string()),
+        (writers, flushing.writers.to_string()),
+    ]
+}
+
+/// The reverse, from the text of each. Errors: words.
+pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, String> {
+    let number = |key: &'static str| {
+        let text = text(key);
+        number_of(OptionRow::of(key), &text).ok_or_else(|| format!("--{key} {text}: is out of range"))
+    };
+    let [policy, idle_ms, age, rate, writers] = KEYS;
+    let word = text(policy);
+    let idle_text = text(idle_ms);
+    let idle = match idle_text.parse::<u64>() {
+        Ok(idle @ 1..=IDLE_MS_MAX) => idle * NANOS_PER_MS,
+        _ if idle_text == AUTO => 0,
+        _ => return Err(format!("--{idle_ms} {idle_text}: '{AUTO}' or 1 to {IDLE_MS_MAX} milliseconds are wanted")),
+    };
+    Ok(Flushing {
+        policy: FlushPolicy::of_word(&word).ok_or_else(|| format!("--{policy} {word}: there is no such policy"))?,
+        idle,
+        age: number(age)? * NANOS_PER_SECOND,
+        rate: number(rate)?,
+        writers: number(writers)? as u32,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_round_trip() {
+        let told = Flushing {
+            policy: FlushPolicy::OnClose,
+            idle: 50 * NANOS_PER_MS,
+            age: 7 * NANOS_PER_SECOND,
+            rate: 1 << 20,
+            writers: 3,
+        };
+        for flushing in [told, Flushing::default()] {
+            let texts = texts(&flushing);
+            let found = |key: &str| texts.iter().find(|(own, _)| *own == key).map(|(_, text)| text.clone());
+            assert_eq!(of_texts(&|key| found(key).unwrap_or_default()), Ok(flushing));
+        }
+    }
+
+    #[test]
+    fn bad_texts_are_refused() {
+        let defaults = texts(&Flushing::default());
+        for (wrong, text) in [
+            ("flush", "often"),
+            ("flush-idle-ms", "0"),
+            ("flush-idle-ms", "soon"),
+            ("flush-writers", "0"),
+            ("flush-rate", "x"),
+        ] {
+            let of = |key: &str| match key == wrong {
+                true => text.to_owned(),
+                false => defaults.iter().find(|(own, _)| *own == key).map_or(String::new(), |(_, text)| text.clone()),
+            };
+            assert!(of_texts(&of).is_err(), "{wrong} {text}");
+        }
+    }
+}

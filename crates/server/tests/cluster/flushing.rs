@@ -1,0 +1,186 @@
+//! Changes that go behind by themselves.
+
+use crate::backing::{flush, write};
+use crate::support::*;
+use reactor::Nanos;
+use reactor::sim::World;
+use server::{FlushPolicy, Flushing};
+use std::cell::Cell;
+use std::rc::Rc;
+use wire::messages::*;
+use wire::{FileId, Operation, Status};
+
+const ROOT: FileId = FileId::ROOT;
+const MILLISECOND: Nanos = 1_000_000;
+const SPELL: Nanos = 100 * MILLISECOND;
+const HIDDEN: &[u8] = b".tabane-";
+
+fn over_a_site(seed: u64, flushing: Flushing) -> TestCluster {
+    let populate = |world: &World| world.outsider().make_directory("d");
+    TestCluster::over_a_flushed_site(seed, 1 + seed as u32 % 3, Flushing { idle: SPELL, ..flushing }, populate).0
+}
+
+fn of_policy(policy: FlushPolicy) -> Flushing {
+    Flushing { policy, ..MANUAL }
+}
+
+fn pass(test: &TestCluster, time: Nanos) {
+    let end = test.world.now() + time;
+    test.world.run_until(|| test.world.now() >= end, LIMIT);
+}
+
+/// A client that asks every server for something, every 20 ms, until it is told not to.
+fn keep_busy(test: &TestCluster, caller: Caller, is_over: &Rc<Cell<bool>>) {
+    let (is_over, reactor) = (is_over.clone(), test.reactor_of_caller(1));
+    // Then nothing has to be looked for, which may take long.
+    let own = caller.clone();
+    test.run(1, async move { own.list(ROOT).await.expect("listed") });
+    test.spawn(1, async move {
+        while !is_over.get() {
+            for server in 0..caller.cluster.server_count() {
+                let name = name_at(&caller.cluster, ROOT, server);
+                let request = EntryRequest { entry: entry(ROOT, &name) };
+                assert_eq!(status(&caller.call(server, Operation::Stat, &request).await), Status::NotFound);
+            }
+            reactor.sleep(20 * MILLISECOND).await;
+        }
+    });
+}
+
+/// Makes a file of that many bytes in the root, and closes it.
+fn make(test: &TestCluster, caller: &Caller, name: &'static str, size: usize) -> Vec<u8> {
+    let own = caller.clone();
+    let bytes: Vec<u8> = (0..size).map(|at| (at % 251 + 1) as u8).collect();
+    let written = bytes.clone();
+    test.run(0, async move {
+        let made = own.create(ROOT, name).await.expect("made");
+        write(&own, &made, 0, &written).await;
+    });
+    bytes
+}
+
+/// What of a hidden file is there so far, in bytes that are not zero.
+fn hidden_bytes(test: &TestCluster) -> Option<usize> {
+    let site = test.world.outsider();
+    let hidden = site.list("").into_iter().find(|name| name.starts_with(HIDDEN))?;
+    let bytes = site.read(&String::from_utf8_lossy(&hidden))?;
+    Some(bytes.iter().filter(|byte| **byte != 0).count())
+}
+
+/// Goal: nothing goes while clients are at work, and everything does when they are not; nobody asks for a flush.
+#[test]
+fn idle_servers_flush() {
+    for seed in 0..8 {
+        let test = over_a_site(seed, of_policy(FlushPolicy::Idle));
+        let caller = test.caller(0, 1);
+        let is_over = Rc::new(Cell::new(false));
+        keep_busy(&test, test.caller(1, 2), &is_over);
+        let bytes = make(&test, &caller, "made", 20_000);
+        pass(&test, 5 * SECOND);
+        let site = test.world.outsider();
+        assert_eq!(site.list(""), [b"d".to_vec()], "seed {seed}: clients are at work");
+        is_over.set(true);
+        pass(&test, 3 * SECOND);
+        assert!(site.read("made") == Some(bytes), "seed {seed}");
+        let own = caller.clone();
+        test.run(0, async move { own.unlink(ROOT, "made").await.expect("removed") });
+        pass(&test, 3 * SECOND);
+        assert_eq!(site.list(""), [b"d".to_vec()], "seed {seed}");
+        test.settle();
+    }
+}
+
+/// Goal: a flush that is under way is held up where it is when clients come back, goes on afterwards, and does not begin
+/// anew; whoever waits for one has it done at once.
+#[test]
+fn a_flush_steps_back_and_goes_on() {
+    for seed in 0..8 {
+        let test = over_a_site(seed, of_policy(FlushPolicy::Idle));
+        let caller = test.caller(0, 1);
+        let size = 4096 * 400;
+        let bytes = make(&test, &caller, "made", size);
+        assert!(test.world.run_until(|| hidden_bytes(&test).is_some_and(|bytes| bytes > size / 8), LIMIT));
+        let is_over = Rc::new(Cell::new(false));
+        keep_busy(&test, test.caller(1, 2), &is_over);
+        pass(&test, 2 * SECOND);
+        let held = hidden_bytes(&test).expect("it is there");
+        assert!(held < size, "seed {seed}");
+        pass(&test, 5 * SECOND);
+        assert_eq!(hidden_bytes(&test), Some(held), "seed {seed}: it waits");
+        let site = test.world.outsider();
+        if seed % 2 == 0 {
+            is_over.set(true);
+            pass(&test, 10 * SECOND);
+        } else {
+            let own = caller.clone();
+            let reply = test.run(0, async move { flush(&own).await });
+            assert_eq!((reply.failed, reply.paths), (0, Vec::new()));
+            is_over.set(true);
+        }
+        assert!(site.read("made") == Some(bytes), "seed {seed}");
+        let written: u64 = (0..test.cluster.server_count())
+            .map(|index| {
+                let numbers = test.server(index).backing_numbers();
+                numbers.iter().find(|(name, _)| *name == "carried_bytes").map_or(0, |(_, number)| *number)
+            })
+            .sum();
+        assert_eq!(written, size as u64, "seed {seed}: each byte goes once");
+        test.settle();
+    }
+}
+
+/// Goal: what was changed long ago goes although clients are at work all the time.
+#[test]
+fn what_is_old_goes_beside_accesses() {
+    for seed in 0..4 {
+        let test = over_a_site(seed, Flushing { age: 2 * SECOND, ..of_policy(FlushPolicy::Idle) });
+        let caller = test.caller(0, 1);
+        let is_over = Rc::new(Cell::new(false));
+        keep_busy(&test, test.caller(1, 2), &is_over);
+        let bytes = make(&test, &caller, "made", 20_000);
+        let site = test.world.outsider();
+        pass(&test, SECOND);
+        assert!(site.read("made").is_none());
+        assert!(test.world.run_until(|| site.read("made").as_ref() == Some(&bytes), LIMIT), "seed {seed}");
+        is_over.set(true);
+        test.settle();
+    }
+}
+
+/// Goal: each policy does what it says while clients are at work.
+#[test]
+fn policies() {
+    for seed in 0..4 {
+        let policies = [FlushPolicy::Immediate, FlushPolicy::OnClose, FlushPolicy::Manual, FlushPolicy::Never];
+        for policy in policies {
+            let test = over_a_site(seed, of_policy(policy));
+            let caller = test.caller(0, 1);
+            let is_over = Rc::new(Cell::new(false));
+            keep_busy(&test, test.caller(1, 2), &is_over);
+            let own = caller.clone();
+            let opened = test.run(0, async move {
+                let opened = own.open_for_good(ROOT, "made", open_flags::CREATE).await.expect("made");
+                write(&own, &opened.attributes, 0, b"bytes").await;
+                opened
+            });
+            pass(&test, 3 * SECOND);
+            let site = test.world.outsider();
+            let goes = policy == FlushPolicy::Immediate;
+            assert_eq!(site.read("made").is_some(), goes, "{policy:?}, while it is open");
+            let own = caller.clone();
+            test.run(0, async move { own.close(&opened).await.expect("closed") });
+            pass(&test, 3 * SECOND);
+            assert_eq!(site.read("made").is_some(), policy.is_automatic(), "{policy:?}, when it is closed");
+            if policy == FlushPolicy::Never {
+                let own = caller.clone();
+                let refused = test.run(0, async move {
+                    let request = FlushRequest { ticket: 0, paths: Vec::new() };
+                    own.call(own.home(ROOT), Operation::Flush, &request).await
+                });
+                assert_eq!(status(&refused), Status::NotPermitted);
+            }
+            is_over.set(true);
+            test.settle();
+        }
+    }
+}
