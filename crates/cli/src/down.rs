@@ -117,6 +117,9 @@ pub fn carry_back_or_keep(reactor: &Reactor, signals: &Signals, directory: &RunD
 fn check_changes(directory: &RunDirectory) -> Outcome {
     let Some((cluster, settings)) = directory.cluster()? else { return Ok(()) };
     let Some(backing) = &settings.backing else { return Ok(()) };
+    if settings.flushing.policy == FlushPolicy::Never {
+        return Ok(());
+    }
     let reactor = open_reactor()?;
     let options = Options { user: Credentials::new(reactor::process::user(), 0), ..Options::default() };
     let files = FileSystem::new(&reactor, Rc::new(cluster.clone()), options);
