@@ -6,9 +6,10 @@
 
 use client::{Contact, File, FileSystem, OpenHow, Options, Status};
 use reactor::{Class, Nanos};
+use server::Bounds;
 use sim::harness::{Harness, SimClient};
 use sim::profile::{Overrides, Profile, SECOND};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wire::credentials::Credentials;
 use wire::identity::dentry_slot;
@@ -24,9 +25,14 @@ fn cluster(servers: u32) -> Harness {
 }
 
 fn cluster_with_grace(servers: u32, grace: Nanos) -> Harness {
+    cluster_with_bounds(servers, grace, Bounds::default())
+}
+
+fn cluster_with_bounds(servers: u32, grace: Nanos, bounds: Bounds) -> Harness {
     let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
     let mut profile = Profile::new(1, &overrides);
     profile.remember_all();
+    profile.bounds = bounds;
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![4096]);
     (profile.client_timeout, profile.server_timeout) = (20 * SECOND, 4 * SECOND);
     (profile.session_grace, profile.latency) = (grace, (10_000, 200_000));
@@ -465,6 +471,54 @@ fn grants_and_reclaims_cross() {
         let file = opened.take().expect("it was opened");
         let read = async move |fs: FileSystem| fs.read_at(&file, &mut [0; 10], 0).await;
         assert_eq!(run(&harness, &looker, read), Ok(0), "cut after {moment} half milliseconds");
+    }
+}
+
+/// Goal: a contact that has as much open at a home as a session may have there still tells what it has open, so that what
+/// it was given unheard is closed. Method: a home that lets a session have one file open gives it to the contact, and the
+/// way between both is lost while the answer is on it: for a moment, so that the question is asked again, or until the
+/// contact has given it up, whose list is empty then.
+#[test]
+fn full_contacts_tell_what_they_have_open() {
+    for is_short in [true, false] {
+        for moment in 0..10 {
+            let bounds = Bounds { session_open_files: 1, ..Bounds::default() };
+            let harness = cluster_with_bounds(4, 60 * SECOND, bounds);
+            let (owner, looker) = (harness.add_client(), looker(&harness, Credentials::new(0, 0)));
+            let (home, contact) = places(&harness, "f");
+            let (home_node, contact_node) = (harness.node(home), harness.node(contact));
+            run(&harness, &owner, async |fs| {
+                let file = fs.open(b"/f", &creating()).await.expect("create");
+                fs.close(&file).await;
+            });
+            harness.world.set_latency(None, 1_000_000, 1_000_000);
+            let ended = Rc::new(Cell::new(false));
+            let (fs, told) = (looker.client.file_system.clone(), ended.clone());
+            harness.world.reactor(looker.node).spawn(Class::Metadata, async move {
+                // From the second one on the contact asks.
+                for _ in 0..3 {
+                    let file = fs.open(b"/f", &OpenHow::reading()).await.expect("open");
+                    fs.close(&file).await;
+                }
+                told.set(true);
+            });
+            let is_given = || number(&harness, home, "delegations_given") > 0;
+            assert!(harness.world.run_until(is_given, LIMIT), "nothing is lent");
+            harness.world.run_for(moment * 100_000);
+            match is_short {
+                true => harness.world.cut(home_node, contact_node),
+                false => {
+                    harness.world.partition(home_node, contact_node);
+                    harness.world.run_for(10 * SECOND);
+                    harness.world.heal(home_node, contact_node);
+                }
+            }
+            assert!(harness.world.run_until(|| ended.get(), LIMIT), "it is opened in the end");
+            run(&harness, &owner, async |fs| fs.unlink(b"/f").await.expect("unlink"));
+            let open = || harness.audits().iter().map(|(_, audit)| audit.open_files + audit.orphans).sum::<u64>();
+            let closed = harness.world.run_until(|| open() == 0, 40 * SECOND);
+            assert!(closed, "short: {is_short}, {moment}: {} are still open", open());
+        }
     }
 }
 

@@ -1,10 +1,13 @@
 //! Files that are open when they lose their name, as clients see them.
 
 use client::{FileSystem, OpenHow, Status};
-use reactor::Nanos;
 use reactor::sim::CrashKind;
+use reactor::{Class, Nanos};
+use server::Bounds;
 use sim::harness::{Harness, SimClient};
 use sim::profile::{Overrides, Profile, SECOND};
+use std::cell::RefCell;
+use std::rc::Rc;
 use wire::Placement;
 
 const CHUNK_SIZE: u32 = 4096;
@@ -12,11 +15,17 @@ const LIMIT: Nanos = 600 * SECOND;
 const GRACE: Nanos = 5 * SECOND;
 
 fn cluster(servers: u32) -> Harness {
+    cluster_with_room(servers, Bounds::default().session_open_files)
+}
+
+/// One whose servers let a session have so many files open.
+fn cluster_with_room(servers: u32, session_open_files: usize) -> Harness {
     let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
     let mut profile = Profile::new(1, &overrides);
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
     (profile.session_grace, profile.latency) = (GRACE, (10_000, 200_000));
+    profile.bounds.session_open_files = session_open_files;
     let harness = Harness::new(&profile, false);
     harness.wait_for_servers(LIMIT).expect("servers start");
     harness
@@ -190,4 +199,69 @@ fn temporary_files() {
         assert_eq!(fs.open(b"/d", &reading).await.expect_err("nothing could come of it").status, Status::Invalid);
     });
     wait_for(&harness, (0, 0, 0));
+}
+
+/// Goal: an open whose answer gets lost is asked for again and answered, also where the first one took the last place
+/// that the session had; and its close ends both. Method: the connection is cut at one moment after the other.
+#[test]
+fn opens_come_again_into_the_last_place() {
+    for moment in 0..12 {
+        let harness = cluster_with_room(1, 1);
+        let client = harness.add_client();
+        run(&harness, &client, async |fs| {
+            let file = fs.open(b"/f", &creating()).await.expect("create");
+            fs.close(&file).await;
+        });
+        wait_for(&harness, (0, 0, 0));
+        harness.world.set_latency(None, 1_000_000, 1_000_000);
+        for how in [OpenHow::reading(), OpenHow { truncate: true, ..OpenHow::reading_and_writing() }] {
+            let (file_system, opened) = (client.client.file_system.clone(), Rc::new(RefCell::new(None)));
+            let found = opened.clone();
+            harness.world.reactor(client.node).spawn(Class::Metadata, async move {
+                let outcome = file_system.open(b"/f", &how).await;
+                found.replace(Some(outcome));
+            });
+            harness.world.run_for(moment * 250_000);
+            harness.world.cut(client.node, harness.node(0));
+            assert!(harness.world.run_until(|| opened.borrow().is_some(), LIMIT), "it never ends");
+            let file = opened.take().expect("it has ended").expect("it is open");
+            run(&harness, &client, async move |fs| fs.close(&file).await);
+            wait_for(&harness, (0, 0, 0));
+        }
+    }
+}
+
+/// Goal: a client that has all open that it may have tells a server that has lost its memory so, however often the
+/// answer gets lost; and then it can close all of it. Method: the server starts anew while the client has as many files
+/// open as it may have; their connection is cut while the answer is on its way.
+#[test]
+fn full_clients_tell_what_they_have_open() {
+    for moment in 0..10 {
+        let harness = cluster_with_room(1, 2);
+        let (holder, remover) = (harness.add_client(), harness.add_client());
+        let files = run(&harness, &holder, async |fs| {
+            let first = fs.open(b"/f", &creating()).await.expect("create");
+            let second = fs.open(b"/g", &creating()).await.expect("create");
+            [first, second]
+        });
+        harness.world.set_latency(None, 1_000_000, 1_000_000);
+        harness.kill(0);
+        harness.restart(0);
+        assert!(harness.world.run_until(|| harness.is_up(0) && counts(&harness).1 == 2, LIMIT), "it is told");
+        harness.world.run_for(moment * 100_000);
+        harness.world.cut(holder.node, harness.node(0));
+        harness.world.run_for(SECOND);
+        run(&harness, &remover, async |fs| {
+            fs.unlink(b"/f").await.expect("unlink");
+            fs.unlink(b"/g").await.expect("unlink");
+        });
+        run(&harness, &holder, async move |fs| {
+            for file in &files {
+                fs.stat_file(file).await.expect("it is open");
+                fs.close(file).await;
+            }
+        });
+        let closed = harness.world.run_until(|| counts(&harness) == (0, 0, 0), 60 * SECOND);
+        assert!(closed, "{moment}: {:?}", counts(&harness));
+    }
 }

@@ -57,11 +57,15 @@ impl OpenFiles {
         OpenFiles { bounds: *bounds, ..OpenFiles::default() }
     }
 
-    /// Whether another file fits; a registered one always does.
-    fn check_room(&self, session: u64) -> Result<(), Failure> {
-        let of_session = self.sessions.get(&session).map_or(0, FastMap::len);
+    /// Whether more files fit; those that the session has open always do, so that what is asked for once more is
+    /// answered once more.
+    fn check_room(&self, session: u64, files: &[FileId]) -> Result<(), Failure> {
+        let of_session = self.sessions.get(&session);
         let Bounds { session_open_files, open_files, .. } = self.bounds;
-        if of_session < session_open_files && self.total < open_files {
+        if of_session.map_or(0, FastMap::len) < session_open_files && self.total < open_files {
+            return Ok(());
+        }
+        if files.iter().all(|file| of_session.is_some_and(|known| known.contains_key(&file.0))) {
             return Ok(());
         }
         let text = format!("a session may have {session_open_files} files open at a server, all together {open_files}");
@@ -227,10 +231,16 @@ impl OpenFiles {
 }
 
 impl Core {
-    /// A number for an open of the caller, who has room for it.
-    pub fn open_number(self: &Rc<Self>, caller: &Caller) -> Result<u64, Failure> {
-        self.tables.borrow().open.check_room(caller.peer.session)?;
+    /// A number for opens of these files by the caller, who has room for them.
+    pub fn open_number(self: &Rc<Self>, caller: &Caller, files: &[FileId]) -> Result<u64, Failure> {
+        self.tables.borrow().open.check_room(caller.peer.session, files)?;
         self.next_open_number()
+    }
+
+    /// Those of these files that are here and can be registered.
+    pub fn registrable(&self, files: &[FileId]) -> Vec<FileId> {
+        let tables = self.tables.borrow();
+        files.iter().copied().filter(|file| tables.inodes.kind(*file) == Some(Kind::File)).collect()
     }
 
     /// A number later than those of all opens before.
@@ -267,7 +277,7 @@ impl Core {
         if kind != Kind::File {
             return Ok(0);
         }
-        let number = self.open_number(caller)?;
+        let number = self.open_number(caller, &[file])?;
         self.register_open(caller.peer.session, file, number);
         Ok(number)
     }
@@ -432,17 +442,20 @@ mod tests {
         assert_eq!(open.reapable(0), [old]);
     }
 
-    /// Goal: a session has no more than its share.
+    /// Goal: a session has no more than its share, and is answered about what is in it.
     #[test]
     fn bounded() {
         let mut open = OpenFiles::default();
         for file in 0..Bounds::default().session_open_files as u64 {
-            open.check_room(1).expect("there is room");
+            open.check_room(1, &[FileId(file)]).expect("there is room");
             open.put(1, FileId(file), file);
         }
-        assert_eq!(open.check_room(1).expect_err("full").status, Status::TooManyOpen);
-        open.check_room(2).expect("others have theirs");
+        let [known, new] = [FileId(4), FILE];
+        assert_eq!(open.check_room(1, &[known, new]).expect_err("full").status, Status::TooManyOpen);
+        open.check_room(1, &[known]).expect("it is open");
+        open.check_room(1, &[]).expect("nothing needs no room");
+        open.check_room(2, &[new]).expect("others have theirs");
         assert!(open.remove(1, FileId(3), 3));
-        open.check_room(1).expect("one was closed");
+        open.check_room(1, &[known, new]).expect("one was closed");
     }
 }

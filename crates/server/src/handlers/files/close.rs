@@ -4,7 +4,7 @@ use crate::core::{Caller, Core, Failure};
 use crate::handlers::Progress;
 use std::rc::Rc;
 use wire::messages::{CloseManyRequest, CloseRequest, OpenReply, ReclaimReply, ReclaimRequest};
-use wire::{Decode, Encode, Kind};
+use wire::{Decode, Encode};
 
 /// The caller let go of a file. If it wrote, sizes and times are settled in, in the background.
 pub fn close(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
@@ -34,12 +34,10 @@ pub fn reclaim(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<
     for file in &request.files.0 {
         core.check_home(*file)?;
     }
-    let number = core.open_number(caller)?;
-    for file in request.files.0 {
-        let is_file = core.tables.borrow().inodes.kind(file) == Some(Kind::File);
-        if is_file {
-            core.register_open(caller.peer.session, file, number);
-        }
+    let files = core.registrable(&request.files.0);
+    let number = core.open_number(caller, &files)?;
+    for file in files {
+        core.register_open(caller.peer.session, file, number);
     }
     if request.last {
         core.reclaimed(caller.peer.session);

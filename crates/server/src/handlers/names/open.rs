@@ -108,7 +108,7 @@ fn finish(
         return Ok(Progress::Blocked(leased));
     }
     // Until it is cut it is open in nobody's name: what the session has opened before must outlive a failure.
-    let (session, number) = (caller.peer.session, core.open_number(caller)?);
+    let (session, number) = (caller.peer.session, core.open_number(caller, &[file])?);
     core.hold_open(file, number);
     let ended = move |core: &Rc<Core>, is_open: bool| {
         if is_open {
@@ -199,7 +199,7 @@ fn create(
     core.prefetch_cell(id);
     let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
     inherit_group(&mut attributes, request.group, caller.credentials());
-    let open_number = core.open_number(caller)?;
+    let open_number = core.open_number(caller, &[id])?;
     OpenReply { attributes: attributes.clone(), created: true, open_number, places: None, contents: None }
         .encode(reply);
     core.change([

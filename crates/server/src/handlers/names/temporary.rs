@@ -30,8 +30,8 @@ pub fn make_temporary(
         tables.check_not_removed(std::iter::once(request.directory))?;
         check_directory(core, &tables, request.directory)?;
     }
-    let open_number = core.open_number(caller)?;
     let file = core.next_file(request.slot)?;
+    let open_number = core.open_number(caller, &[file])?;
     let mut attributes = core.new_attributes(file, Kind::File, request.mode, caller, request.chunk_size);
     attributes.link_count = 0;
     inherit_group(&mut attributes, request.group, caller.credentials());

@@ -113,12 +113,10 @@ pub fn reclaim_held(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
         core.check_home(*file)?;
     }
     core.add_contact(caller)?;
-    let number = core.open_number(caller)?;
-    for file in files.0 {
-        let is_file = core.tables.borrow().inodes.kind(file) == Some(Kind::File);
-        if is_file {
-            core.register_open(caller.peer.session, file, number);
-        }
+    // However much it has open: what it does not know of is closed by its list alone.
+    let number = core.next_open_number()?;
+    for file in core.registrable(&files.0) {
+        core.register_open(caller.peer.session, file, number);
     }
     if last {
         core.closed_before(caller.peer.session, if since == 0 { number } else { since });
