@@ -278,5 +278,7 @@ message! {
         /// The inode that is the same is behind elsewhere from now on: what is known there is nothing's, if it was
         /// that's.
         pub is_left: bool,
+        /// What this was concluded from: if something else is noted by now it is old, and `Busy`.
+        pub seen: Option<NameBehind>,
     }
 }

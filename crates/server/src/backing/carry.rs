@@ -804,8 +804,25 @@ impl Core {
         behind: NameBehind,
     ) -> Result<(), Failure> {
         let server = self.cluster.dentry_server(directory, name);
-        let request = NoteBehindRequest { directory, name: name.to_vec(), behind, is_left: false };
+        let request = NoteBehindRequest { directory, name: name.to_vec(), behind, is_left: false, seen: None };
         self.send_note(server, request).await
+    }
+
+    /// The same for what was concluded from what somebody saw noted: not if that is old by now. Whether it is noted.
+    pub(super) async fn have_noted_if(
+        self: &Rc<Self>,
+        (directory, name): (FileId, &[u8]),
+        behind: NameBehind,
+        seen: NameBehind,
+    ) -> Result<bool, Failure> {
+        let server = self.cluster.dentry_server(directory, name);
+        let (name, seen) = (name.to_vec(), Some(seen));
+        let request = NoteBehindRequest { directory, name, behind, is_left: false, seen };
+        match self.send_note(server, request).await {
+            Ok(()) => Ok(true),
+            Err(failure) if failure.status == Status::Busy => Ok(false),
+            Err(failure) => Err(failure),
+        }
     }
 
     pub(super) async fn send_note(self: &Rc<Self>, server: u32, request: NoteBehindRequest) -> Result<(), Failure> {
@@ -820,7 +837,7 @@ impl Core {
         if self.is_journal_low() {
             self.checkpoints.finished().wait().await;
         }
-        let NoteBehindRequest { directory, name, behind, is_left } = request;
+        let NoteBehindRequest { directory, name, behind, is_left, seen } = request;
         if is_left {
             return self.note_left(directory, &name, behind);
         }
@@ -833,6 +850,9 @@ impl Core {
             let noted = tables.backing.difference(directory, &name);
             if noted == Some(&behind) {
                 return Ok(());
+            }
+            if seen.is_some_and(|seen| seen != noted.cloned().unwrap_or_else(nothing_behind)) {
+                return Err(Failure::with_text(Status::Busy, "somebody has carried it meanwhile"));
             }
             // Whoever is about to put something there has to know what is to be there now.
             let inode = |of: &NameBehind| of.known.as_ref().map(|known| known.inode);
@@ -894,7 +914,7 @@ impl Core {
         let behind = NameBehind { known, next: None, same_as: id };
         let (directory, name) = (old.parent, old.name().to_vec());
         let server = self.cluster.dentry_server(directory, &name);
-        self.send_note(server, NoteBehindRequest { directory, name, behind, is_left: true }).await
+        self.send_note(server, NoteBehindRequest { directory, name, behind, is_left: true, seen: None }).await
     }
 
     /// Sets what a file has beside its bytes.

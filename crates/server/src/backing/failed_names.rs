@@ -96,10 +96,11 @@ impl Core {
         let failed = backing.failed_names.borrow();
         let names =
             failed.get(&directory.0).into_iter().flat_map(|failed| failed.names.range((from, Box::default())..));
-        let is_shown = |name: &[u8], cursor| tables.names.get(directory, name, cursor).is_none();
+        // By now somebody may have found out what is there, and have removed it.
+        let is_shown = |name: &[u8]| self.is_unknown(tables, directory, name);
         let mut left = names
             .map(|((cursor, name), (id, kind))| Dentry { cursor: *cursor, id: *id, kind: *kind, name })
-            .filter(|entry| is_shown(entry.name, entry.cursor))
+            .filter(|entry| is_shown(entry.name))
             .peekable();
         let mut flow = ControlFlow::Continue(());
         tables.names.walk(directory, from, &mut |entry: &Dentry<'_>| {

@@ -111,6 +111,8 @@ struct Pass {
     core: Rc<Core>,
     run: Rc<FlushRun>,
     names: Vec<ChangedEntry>,
+    /// What this pass has noted of names, by directory and name.
+    noted: BTreeMap<(u64, Vec<u8>), NameBehind>,
     /// Inodes that were changed and keep their names.
     written: BTreeSet<u64>,
     /// Inodes whose names behind are not theirs here any more.
@@ -298,6 +300,7 @@ impl Pass {
             core: core.clone(),
             run: run.clone(),
             names: Vec::new(),
+            noted: BTreeMap::new(),
             written: BTreeSet::new(),
             moved: BTreeSet::new(),
             places: RefCell::default(),
@@ -337,6 +340,7 @@ impl Pass {
         let mut was_cut_off = BTreeSet::new();
         for (index, entry) in names.iter_mut().enumerate().filter(|(_, entry)| entry.behind.next.is_some()) {
             was_cut_off.insert(index);
+            let seen = entry.behind.clone();
             let Some(next) = entry.behind.next.take() else { continue };
             if !self.core.await_carried(next.id).await? {
                 entry.behind.next = Some(next);
@@ -347,16 +351,21 @@ impl Pass {
             let directory = backing.open_known(&place).await.map_err(|error| backing.failure(error))?;
             let found = backing.look_for(&directory, &entry.name).await?;
             // Where it is still wanted the inode's home may know nothing of it, and whoever goes on has to see that.
-            let next = match found.filter(|found| is_next(found, &next.known)) {
+            let left = match found.filter(|found| is_next(found, &next.known)) {
                 Some(found) => {
                     backing.sync_names(&directory).await?;
                     (entry.behind.known, entry.behind.same_as) = (Some(known_found(&found)), next.id);
-                    Some(next).filter(|next| entry.id == Some(next.id))
+                    Some(next.clone()).filter(|next| entry.id == Some(next.id))
                 }
                 None => None,
             };
-            let behind = NameBehind { next, ..entry.behind.clone() };
-            self.core.have_noted(entry.directory, &entry.name, behind).await?;
+            let behind = NameBehind { next: left, ..entry.behind.clone() };
+            let name = (entry.directory, entry.name.as_slice());
+            match self.core.have_noted_if(name, behind.clone(), seen).await? {
+                true => drop(self.noted.insert((entry.directory.0, entry.name.clone()), behind)),
+                // Somebody who goes on by himself knows better; what is known by now the next pass sees.
+                false => entry.behind.next = Some(next),
+            }
         }
         // The home of what was put there may know nothing of that.
         let mut index = 0..;
@@ -599,8 +608,9 @@ impl Pass {
         let found = backing.look_for(&opened, &entry.name).await?;
         let Some(found) = found.filter(|found| found.identity.inode == place.inode) else { return Ok(false) };
         let behind = NameBehind { known: Some(known_found(&found)), next: None, same_as: id };
-        self.core.have_noted(entry.directory, &entry.name, behind).await?;
-        Ok(true)
+        let noted = self.noted.get(&(entry.directory.0, entry.name.clone()));
+        let seen = noted.unwrap_or(&entry.behind).clone();
+        self.core.have_noted_if((entry.directory, &entry.name), behind, seen).await
     }
 
     /// Whether what has a name behind may lose it: it is gone here, or has another place, or is all here.
@@ -672,7 +682,7 @@ impl Pass {
         }
         for server in 0..self.core.cluster.server_count() {
             let behind = NameBehind { known: None, next: None, same_as: FileId::default() };
-            let request = NoteBehindRequest { directory: gone, name: Vec::new(), behind, is_left: false };
+            let request = NoteBehindRequest { directory: gone, name: Vec::new(), behind, is_left: false, seen: None };
             self.core.send_note(server, request).await?;
         }
         Ok(())
@@ -680,6 +690,9 @@ impl Pass {
 
     /// Removes a name behind that is none here any more.
     async fn remove_step(&self, entry: &ChangedEntry) -> StepResult {
+        if entry.behind.next.is_some() {
+            return Err(Hindrance::Waits("it is being carried by an earlier flush".to_owned()));
+        }
         let Some(known) = &entry.behind.known else { return Ok(false) };
         let Some(directory) = self.directory_place(entry.directory).await? else {
             // The directory is gone, and nothing is remembered of it but on one server.

@@ -118,6 +118,10 @@ impl Core {
                     if failed_names.len() == FAILED_NAMES_MAX {
                         return Err(failure);
                     }
+                    // Others have found out meanwhile what is there.
+                    if !self.is_unknown(&self.tables.borrow(), directory, &entry.name) {
+                        continue;
+                    }
                     let slot = self.cluster.dentry_slot(directory, &entry.name);
                     let id = FileId::taken_up(self.next_number()?, slot);
                     let kind = names::kind_of(entry.kind.unwrap_or(FileKind::File));
@@ -155,8 +159,9 @@ impl Core {
         };
         let deadline = self.reactor.now().saturating_add(Nanos::MAX / 4);
         match self.take_up_found(directory, &place.path, name, found, deadline).await {
+            Ok(false) => Box::pin(self.clone().take_up_listed(directory, (place, behind), entry, limit)).await,
             Err(failure) if failure.status == Status::TooLarge => Ok(Some((entry, failure))),
-            result => result.map(|()| None),
+            result => result.map(|_| None),
         }
     }
 }

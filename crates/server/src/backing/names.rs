@@ -62,7 +62,11 @@ impl Core {
         add(&backing.counters.looks, 1);
         let (DirectoryBehind { path, .. }, opened) = self.open_behind(directory, deadline).await?;
         match opened.look(name).await {
-            Ok(found) => self.take_up_found(directory, &path, name, found, deadline).await?,
+            Ok(found) => {
+                if !self.take_up_found(directory, &path, name, found, deadline).await? {
+                    return Box::pin(self.take_up_name(directory, name, deadline)).await;
+                }
+            }
             // Where the directory itself is gone it is another error, or its path.
             Err(error) if error.is_not_found() && error.path() == joined(&path, name) => self.note_miss(directory),
             Err(error) => return Err(backing.failure(error)),
@@ -93,7 +97,7 @@ impl Core {
         }
     }
 
-    /// Takes up what a look has found.
+    /// Takes up what a look has found. False if it had to wait for something first: by now something else may be there.
     pub(super) async fn take_up_found(
         self: &Rc<Self>,
         directory: FileId,
@@ -101,21 +105,20 @@ impl Core {
         name: &[u8],
         found: BackingAttributes,
         deadline: Nanos,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         if found.kind == FileKind::File && found.identity.size > FILE_SIZE_MAX {
             let words = format!("backing directory: {} is too large", joined(path, name).escape_ascii());
             return Err(Failure::with_text(wire::Status::TooLarge, words));
         }
-        loop {
-            let lacks_share = self.lacks_share(&self.tables.borrow(), directory);
-            if !lacks_share {
-                break;
-            }
+        let lacks_share = self.lacks_share(&self.tables.borrow(), directory);
+        if lacks_share {
             self.announce_share(directory, deadline).await?;
+            return Ok(false);
         }
         if self.is_journal_low() {
             let finished = self.checkpoints.finished();
             self.wait_until(deadline, "the journal is full", finished.wait()).await?;
+            return Ok(false);
         }
         // From here on nothing is awaited.
         let slot = self.cluster.dentry_slot(directory, name);
@@ -129,7 +132,7 @@ impl Core {
                 && crate::handlers::check_directory(self, &tables, directory).is_ok()
         };
         if !may_be_taken_up {
-            return Ok(());
+            return Ok(true);
         }
         self.check_file_numbers()?;
         let (id, kind) = (FileId::taken_up(self.next_number()?, slot), kind_of(found.kind));
@@ -162,7 +165,7 @@ impl Core {
         if let Some(log) = &mut *self.backing().log.borrow_mut() {
             log.push(told);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Whether identities are compared.
