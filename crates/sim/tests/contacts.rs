@@ -474,10 +474,10 @@ fn grants_and_reclaims_cross() {
     }
 }
 
-/// Goal: a contact that has as much open at a home as a session may have there still tells what it has open, so that what
-/// it was given unheard is closed. Method: a home that lets a session have one file open gives it to the contact, and the
-/// way between both is lost while the answer is on it: for a moment, so that the question is asked again, or until the
-/// contact has given it up, whose list is empty then.
+/// Goal: a contact that has as much open at a home as a session may have there still tells what it has open, so that
+/// what it was given unheard is closed. Method: a home that lets a session have one file open gives it to the contact,
+/// and the way between both is lost while the answer is on it: for a moment, so that the question is asked again, or
+/// until the contact has given it up, whose list is empty then.
 #[test]
 fn full_contacts_tell_what_they_have_open() {
     for is_short in [true, false] {

@@ -13,8 +13,8 @@ use crate::linearize::{self, Done, Horizon, Object, Span, Verdict};
 use crate::losses::{self, Losses, is_answered_by_client};
 use ahead::Ahead;
 use std::collections::{BTreeMap, BTreeSet};
-use tree::{LossStep, Node, Tree};
-use wire::{Cluster, FileId, Status};
+use tree::{Guess, LossStep, Node, Tree};
+use wire::{Cluster, FileId, Kind, Status};
 
 /// An operation finds the inode of its path and does something with it. Between the two steps the name may be renamed,
 /// as on any system, so that they are placed one by one where the attributes matter; elsewhere they are one.
@@ -95,7 +95,8 @@ impl<'a> Names<'a> {
                 return None;
             }
             if !after.undo.is_empty() {
-                after.note_change(state, state.decider(&operation.action, Some(key), self.cluster));
+                let decider = state.decider(&operation.action, Some(key), self.cluster);
+                after.note_change(state, decider, state.subject(operation, Some(key)));
             }
             return Some(after);
         }
@@ -121,7 +122,8 @@ impl<'a> Names<'a> {
             }
         }
         if !after.undo.is_empty() && after.entries != state.entries {
-            after.note_change(state, state.decider(&operation.action, None, self.cluster));
+            let decider = state.decider(&operation.action, None, self.cluster);
+            after.note_change(state, decider, state.subject(operation, None));
         }
         after.reap();
         Some(after)
@@ -166,7 +168,7 @@ impl Object for Names<'_> {
             {
                 return None;
             }
-            let after = state.after_step(step)?;
+            let after = state.after_step(step, self.cluster)?;
             let vanished = self.lost(state, &after).any(|id| self.is_mentioned_later(id, operation, done));
             return (!vanished).then_some(after);
         };
@@ -261,21 +263,48 @@ fn in_parts<'a>(
     operations.filter(explains).flat_map(each).collect()
 }
 
-/// Whether nobody may have been told the number of an inode that counts for who decides on a change: that of a directory
-/// in which names are, or of what has its mode changed.
-fn is_doubtful<'a>(group: impl Iterator<Item = &'a Operation> + Clone) -> bool {
+/// Most numbers that are guessed of inodes of whose making nobody was told.
+const GUESS_COUNT_MAX: usize = 4;
+
+/// What may be guessed where nobody was told, by then, the number of an inode that counts for who decides on a change:
+/// that of a directory in which names are, or of what has its mode changed. One guess where all were told.
+fn guesses<'a>(losses: &Losses, group: impl Iterator<Item = &'a Operation> + Clone) -> Vec<Guess> {
     let is_unknown = |operation: &&Operation| matches!(operation.outcome, Outcome::Unknown(_));
     let makes_file =
         |operation: &Operation| matches!(operation.action, Action::Open { create: true, .. } | Action::MakeNode { .. });
     let makes_directory = |operation: &Operation| matches!(operation.action, Action::MakeDirectory { .. });
     let changes_mode = group.clone().any(|operation| matches!(operation.action, Action::ChangeMode { .. }));
-    group.filter(is_unknown).any(|operation| makes_directory(operation) || changes_mode && makes_file(operation))
+    let unknown = || group.clone().filter(is_unknown);
+    let (of_directories, of_files) = (unknown().any(makes_directory), changes_mode && unknown().any(makes_file));
+    if losses.cluster.server_count() == 1 || !of_directories && !of_files {
+        return vec![Guess::Other];
+    }
+    // What was told, sooner or later, of inodes of whose making nobody was: first of directories.
+    let mut told: BTreeSet<(bool, FileId)> = BTreeSet::new();
+    let mut made: BTreeSet<FileId> = BTreeSet::new();
+    for operation in losses.operations {
+        if makes_directory(operation) || makes_file(operation) {
+            made.extend(operation.outcome.id());
+        }
+        match &operation.outcome {
+            Outcome::Seen(seen) | Outcome::SeenInPart(seen) => {
+                told.insert((seen.kind != Kind::Directory, seen.id));
+            }
+            Outcome::Entries(entries) => {
+                told.extend(entries.iter().map(|entry| (entry.kind != Kind::Directory, entry.id)));
+            }
+            _ => {}
+        }
+    }
+    let counts =
+        |(is_file, id): &(bool, FileId)| !made.contains(id) && if *is_file { of_files } else { of_directories };
+    let numbers = told.into_iter().filter(counts).map(|(_, id)| Guess::Number(id));
+    [Guess::Other, Guess::Own].into_iter().chain(numbers.take(GUESS_COUNT_MAX)).collect()
 }
 
 /// Steps of all losses for a group of operations, and when they happen (`likely`: see `Setback::keep_span`). Where some
 /// client `keeps` what it was told, that may outlive its server.
-fn loss_steps(losses: &Losses, is_doubtful: bool, keeps: bool, likely: bool) -> (Vec<LossStep>, Vec<Span>) {
-    let is_doubtful = is_doubtful && losses.cluster.server_count() > 1;
+fn loss_steps(losses: &Losses, guesses: &[Guess], keeps: bool, likely: bool) -> (Vec<LossStep>, Vec<Span>) {
     let (mut steps, mut spans) = (Vec::new(), Vec::new());
     let mut returned = (0, 0);
     for setback in (0..losses.cluster.server_count()).flat_map(|server| losses.setbacks(server, None)) {
@@ -286,8 +315,8 @@ fn loss_steps(losses: &Losses, is_doubtful: bool, keeps: bool, likely: bool) -> 
         returned = (server, setback.late_return_span().end);
         steps.push(LossStep::Keep(server));
         spans.push(Span { start, ..keep_span });
-        for with_doubtful in [false, true].into_iter().take(1 + usize::from(is_doubtful)) {
-            steps.push(LossStep::Return { server, kept, with_doubtful });
+        for guess in guesses.iter().copied() {
+            steps.push(LossStep::Return { server, kept, guess });
             spans.push(if keeps { setback.late_return_span() } else { setback.return_span() });
         }
     }
@@ -330,10 +359,10 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
     let mut findings = Vec::new();
     let end = end_of_all(operations);
     for (name, group) in groups {
-        let is_doubtful = is_doubtful(group.iter().map(|(_, operation)| *operation));
+        let guesses = guesses(losses, group.iter().map(|(_, operation)| *operation));
         let keeps = group.iter().any(|(_, operation)| is_answered_by_client(operation));
-        let (steps, likely_spans) = loss_steps(losses, is_doubtful, keeps, true);
-        let (_, step_spans) = loss_steps(losses, is_doubtful, keeps, false);
+        let (steps, likely_spans) = loss_steps(losses, &guesses, keeps, true);
+        let (_, step_spans) = loss_steps(losses, &guesses, keeps, false);
         let verdict = |operations: Vec<PlacedPart>| {
             let own: Vec<Span> = operations
                 .iter()
@@ -365,9 +394,8 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{History, Path, Seen};
+    use crate::history::{History, Listed, Path, Seen};
     use crate::losses::cluster_of;
-    use wire::Kind;
 
     fn run(steps: Vec<(Action, Outcome)>) -> Vec<Finding> {
         let mut history = History::default();
@@ -632,6 +660,61 @@ mod tests {
         assert_eq!(faults(server, 0o644), 0);
         assert_eq!(faults(server, 0o600), 0);
         assert_eq!(faults(server, 0o640), 1);
+    }
+
+    /// Goal: a server that loses power takes its names of a directory with it and no others, also where nobody was told
+    /// the directory's number before.
+    /// Method: who makes the directory dies before it is told; of two names in it, which live on two servers, one server
+    /// loses power; then all are looked at.
+    #[test]
+    fn lost_names_of_a_directory_that_nobody_knew() {
+        let cluster = cluster_of(2);
+        let path = Path::top("d");
+        let loser = 1 - cluster.dentry_server(FileId::ROOT, b"d");
+        // By whether the loser has the first name alone, or all but the first.
+        let id_with = |has_first: bool| {
+            let has = |id: &FileId, name: &str| cluster.dentry_server(*id, name.as_bytes()) == loser;
+            let is_parted =
+                |id: &FileId| has(id, "f") == has_first && ["g", "h"].iter().all(|name| has(id, name) != has_first);
+            (10..).map(FileId).find(is_parted).expect("some directory has them so")
+        };
+        let gone = || Outcome::Failed(Status::NotFound);
+        let faults = |has_first: bool, is_listed: bool, left: [Outcome; 3]| {
+            let id = id_with(has_first);
+            let mut history = History::default();
+            let tell = |history: &mut History, action: Action, outcome: Outcome| {
+                let index = history.start(0, action, 0);
+                history.finish(index, outcome, 0);
+            };
+            tell(&mut history, Action::MakeDirectory { path: path.clone(), mode: 0o755 }, Outcome::Unknown(None));
+            for (number, name) in ["f", "g"].into_iter().enumerate() {
+                tell(&mut history, make(&path.join(name)), Outcome::Opened(FileId(number as u64 + 1)));
+            }
+            let rename =
+                Action::Rename { from: path.join("g"), to: path.join("h"), no_replace: false, exchange: false };
+            tell(&mut history, rename, Outcome::Done);
+            history.note_loss(loser, 0);
+            for (name, outcome) in ["f", "g", "h"].into_iter().zip(left) {
+                tell(&mut history, Action::Stat { path: path.join(name) }, outcome);
+            }
+            if is_listed {
+                let listed = Listed { name: "d".to_owned(), id, kind: Kind::Directory };
+                let list = Action::List { directory: None, by_server: false };
+                tell(&mut history, list, Outcome::Entries(vec![listed]));
+            } else {
+                let seen = Seen { id, kind: Kind::Directory, mode: 0o755, links: 2, size: 0, mtime: 0 };
+                tell(&mut history, Action::Stat { path: path.clone() }, Outcome::Seen(seen));
+            }
+            check(&Losses::new(&history, &cluster)).len()
+        };
+        for is_listed in [true, false] {
+            let (first, second) = (|| seen(1, 0o644), || seen(2, 0o644));
+            assert_eq!(faults(true, is_listed, [gone(), gone(), second()]), 0, "what the server had is lost");
+            assert_eq!(faults(false, is_listed, [first(), gone(), gone()]), 0, "what the server had is lost");
+            assert_eq!(faults(true, is_listed, [first(), gone(), second()]), 0, "nothing is lost");
+            assert_eq!(faults(false, is_listed, [gone(), gone(), second()]), 1, "the other server lost nothing");
+            assert_eq!(faults(true, is_listed, [gone(), second(), gone()]), 1, "the other server lost nothing");
+        }
     }
 
     /// Goal: of a history that fits in no order those looks are told that make it so, and no others.

@@ -36,8 +36,25 @@ pub(super) type Dentry = (Option<usize>, String);
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub(super) struct Undo {
     pub(super) sure: Changes,
-    /// Perhaps it was another server, for nobody was told the directory's number.
-    pub(super) doubtful: Changes,
+    /// Perhaps it was another server, for nobody was told the number of an inode that counts for that. In the order in
+    /// which they were made.
+    pub(super) doubtful: Vec<(Subject, Changes)>,
+}
+
+/// What counts for who decides on a change: the server of a name, or the home of an inode.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Subject {
+    Name(Dentry),
+    Inode(usize),
+}
+
+/// What is taken for true of inodes whose numbers nobody was told by the time that a loss takes back what was decided on
+/// about them: that it was this server who did, or another, or whose number this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guess {
+    Other,
+    Own,
+    Number(FileId),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
@@ -54,7 +71,7 @@ pub(super) enum LossStep {
     Return {
         server: u32,
         kept: usize,
-        with_doubtful: bool,
+        guess: Guess,
     },
 }
 
@@ -101,15 +118,21 @@ impl Tree {
             let next = numbers.len();
             numbers.entry(*key).or_insert(next);
         }
-        // What may be undone comes back with its inode, and in the directory that it was in.
+        // What may be undone comes back with its inode, and in the directory that it was in; and the one that counts for
+        // who decided may be told of still.
         let undone = self.changes().flat_map(|changes| &changes.entries);
-        for key in undone.flat_map(|((directory, _), key)| [*directory, *key]).flatten() {
+        let undone = undone.flat_map(|((directory, _), key)| [*directory, *key]).flatten();
+        let subjects = self.undo.values().flat_map(|undo| &undo.doubtful);
+        for key in undone.chain(subjects.filter_map(|(subject, _)| subject.inode())) {
             let next = numbers.len();
             numbers.entry(key).or_insert(next);
         }
         self.entries.values_mut().for_each(|key| *key = numbers[key]);
         for undo in self.undo.values_mut() {
-            for changes in [&mut undo.sure, &mut undo.doubtful] {
+            for (subject, _) in &mut undo.doubtful {
+                subject.inode_mut().into_iter().for_each(|key| *key = numbers[key]);
+            }
+            for changes in std::iter::once(&mut undo.sure).chain(undo.doubtful.iter_mut().map(|(_, changes)| changes)) {
                 let entries = std::mem::take(&mut changes.entries).into_iter();
                 let number = |key: Option<usize>| key.map(|key| numbers[&key]);
                 changes.entries =
@@ -124,7 +147,9 @@ impl Tree {
     }
 
     pub(super) fn changes(&self) -> impl Iterator<Item = &Changes> {
-        self.undo.values().flat_map(|undo| [&undo.sure, &undo.doubtful])
+        self.undo
+            .values()
+            .flat_map(|undo| std::iter::once(&undo.sure).chain(undo.doubtful.iter().map(|(_, changes)| changes)))
     }
 
     pub(super) fn has_name(&self, key: usize) -> bool {
@@ -162,15 +187,50 @@ impl Tree {
         }
     }
 
-    /// Notes how things were before a change, for those servers that decided on it or may have.
-    pub(super) fn note_change(&mut self, before: &Tree, decider: Option<u32>) {
+    /// What counts for who decides on an operation, where that is the number of an inode.
+    pub(super) fn subject(&self, operation: &Operation, inode: Option<usize>) -> Option<Subject> {
+        let named = |path: &Path| {
+            let directory = self.entries.get(&path.parent()?)?;
+            Some(Subject::Name((Some(*directory), path.name().to_owned())))
+        };
+        match operation.action {
+            Action::ChangeMode { .. } => inode.filter(|key| self.nodes.contains_key(key)).map(Subject::Inode),
+            _ => named(operation.pair().map(|(from, _)| from).or_else(|| operation.path())?),
+        }
+    }
+
+    /// The server that decided on a change, as far as anybody was told, and else as it is guessed.
+    fn guessed_decider(&self, subject: &Subject, guess: Guess, server: u32, cluster: &Cluster) -> Option<u32> {
+        let known = subject.inode().and_then(|key| self.nodes.get(&key)?.id);
+        let id = match guess {
+            _ if known.is_some() => known?,
+            Guess::Other => return None,
+            Guess::Own => return Some(server),
+            Guess::Number(id) => id,
+        };
+        match subject {
+            Subject::Name((_, name)) => Some(cluster.dentry_server(id, name.as_bytes())),
+            Subject::Inode(_) => cluster.home_of(id),
+        }
+    }
+
+    /// Notes how things were before a change, for those servers that decided on it or may have. `subject` counts where
+    /// nobody knows who did.
+    pub(super) fn note_change(&mut self, before: &Tree, decider: Option<u32>, subject: Option<Subject>) {
         let mut undo = std::mem::take(&mut self.undo);
         let (names_before, names) = (before.dentries(), self.dentries());
         for (server, undo) in &mut undo {
-            let (changes, other) = match decider {
-                Some(decider) if decider != *server => continue,
-                Some(_) => (&mut undo.sure, None),
-                None => (&mut undo.doubtful, Some(&undo.sure)),
+            let (changes, other) = match (decider, &subject) {
+                (Some(decider), _) if decider != *server => continue,
+                (Some(_), _) => (&mut undo.sure, None),
+                (None, None) => continue,
+                (None, Some(subject)) => {
+                    if undo.doubtful.last().is_none_or(|(last, _)| last != subject) {
+                        undo.doubtful.push((subject.clone(), Changes::default()));
+                    }
+                    let Some((_, changes)) = undo.doubtful.last_mut() else { continue };
+                    (changes, Some(&undo.sure))
+                }
             };
             for name in names_before.keys().chain(names.keys()) {
                 let old = names_before.get(name).copied();
@@ -189,25 +249,27 @@ impl Tree {
     }
 
     /// What a loss of power makes of it. `None` when that can't have been.
-    pub(super) fn after_step(&self, step: LossStep) -> Option<Tree> {
+    pub(super) fn after_step(&self, step: LossStep, cluster: &Cluster) -> Option<Tree> {
         let mut after = self.clone();
         match step {
             LossStep::Keep(server) => {
                 let before = after.undo.insert(server, Undo::default());
                 assert!(before.is_none(), "a server's losses come one after the other");
             }
-            LossStep::Return { server, with_doubtful, .. } => {
+            LossStep::Return { server, guess, .. } => {
                 let Some(undo) = after.undo.remove(&server) else { return Some(after) };
-                let doubtful = if with_doubtful { undo.doubtful } else { Changes::default() };
-                after.take_back([undo.sure, doubtful])?;
+                let is_own = |subject: &Subject| self.guessed_decider(subject, guess, server, cluster) == Some(server);
+                let doubtful = undo.doubtful.into_iter().rev().filter(|(subject, _)| is_own(subject));
+                after.take_back(std::iter::once(undo.sure).chain(doubtful.map(|(_, changes)| changes)))?;
                 after.reap();
             }
         }
         Some(after)
     }
 
-    /// `None` when something is in no directory then, or a directory in two.
-    pub(super) fn take_back(&mut self, undone: [Changes; 2]) -> Option<()> {
+    /// Of two changes of the same thing the later one comes first. `None` when something is in no directory then, or a
+    /// directory in two.
+    fn take_back(&mut self, undone: impl Iterator<Item = Changes>) -> Option<()> {
         let mut names = self.dentries();
         for changes in undone {
             for (name, key) in changes.entries {
@@ -406,6 +468,23 @@ impl Tree {
             node.mode = *mode;
         }
         self.has_name(key) && self.agree(key, &operation.outcome)
+    }
+}
+
+impl Subject {
+    /// The inode whose number counts: of a name its directory.
+    fn inode(&self) -> Option<usize> {
+        match self {
+            Subject::Name((directory, _)) => *directory,
+            Subject::Inode(key) => Some(*key),
+        }
+    }
+
+    fn inode_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Subject::Name((directory, _)) => directory.as_mut(),
+            Subject::Inode(key) => Some(key),
+        }
     }
 }
 
