@@ -664,8 +664,8 @@ mod tests {
 
     /// Goal: a server that loses power takes its names of a directory with it and no others, also where nobody was told
     /// the directory's number before.
-    /// Method: who makes the directory dies before it is told; of two names in it, which live on two servers, one server
-    /// loses power; then all are looked at.
+    /// Method: who makes the directory dies before it is told; of two names in it, which live on two servers,
+    /// one server loses power; then all are looked at.
     #[test]
     fn lost_names_of_a_directory_that_nobody_knew() {
         let cluster = cluster_of(2);

@@ -48,8 +48,8 @@ pub(super) enum Subject {
     Inode(usize),
 }
 
-/// What is taken for true of inodes whose numbers nobody was told by the time that a loss takes back what was decided on
-/// about them: that it was this server who did, or another, or whose number this is.
+/// What is taken for true of inodes whose numbers nobody was told by the time that a loss takes back what was decided
+/// on about them: that it was this server who did, or another, or whose number this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guess {
     Other,
@@ -118,8 +118,8 @@ impl Tree {
             let next = numbers.len();
             numbers.entry(*key).or_insert(next);
         }
-        // What may be undone comes back with its inode, and in the directory that it was in; and the one that counts for
-        // who decided may be told of still.
+        // What may be undone comes back with its inode, and in the directory that it was in; and the one that counts
+        // for who decided may be told of still.
         let undone = self.changes().flat_map(|changes| &changes.entries);
         let undone = undone.flat_map(|((directory, _), key)| [*directory, *key]).flatten();
         let subjects = self.undo.values().flat_map(|undo| &undo.doubtful);
