@@ -155,14 +155,6 @@ impl BackingUse {
             _ => Ok(()),
         }
     }
-
-    /// Makes what was done to names of a directory durable.
-    pub(super) async fn sync_names(&self, directory: &BackingDirectory) -> Result<(), Failure> {
-        if self.has_fault(BackingFault::SyncsNothing) {
-            return Ok(());
-        }
-        directory.sync().await.map_err(|error| self.failure(error))
-    }
 }
 
 impl Core {
@@ -438,8 +430,15 @@ impl Core {
         };
         let old = self.tables.borrow().backing.place(file).cloned().filter(|place| place.inode != 0);
         let attributes = &inode.attributes;
-        backing.remove_hidden(parent, hidden).await?;
-        let target = parent.make_file(hidden, HIDDEN_MODE).await.map_err(failed)?;
+        let target = match parent.make_file(hidden, HIDDEN_MODE).await {
+            // An earlier attempt was cut off.
+            Err(error) if error.is_taken() => {
+                backing.remove_hidden(parent, hidden).await?;
+                parent.make_file(hidden, HIDDEN_MODE).await
+            }
+            made => made,
+        };
+        let target = target.map_err(failed)?;
         target.set_size(attributes.size).await.map_err(failed)?;
         if let Some(old) = old.as_ref().filter(|old| old.base > 0) {
             self.copy_base(file, old, attributes, &target, patience).await?;

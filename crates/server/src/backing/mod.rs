@@ -34,6 +34,7 @@ mod fetch_gate;
 mod flush;
 mod hidden;
 mod listing;
+mod name_syncs;
 mod names;
 mod pace;
 mod places;
@@ -103,6 +104,7 @@ pub struct BackingUse {
     moving: RefCell<FastMap<u64, Notice<()>>>,
     flushes: flush::Flushes,
     pace: pace::Pace,
+    name_syncs: name_syncs::NameSyncs,
     /// For tests of the simulation's checkers.
     fault: Cell<Option<BackingFault>>,
     /// For simulations: what this life took up.
@@ -196,6 +198,7 @@ impl BackingUse {
             moving: RefCell::default(),
             flushes: flush::Flushes::default(),
             pace: pace::Pace::new(options.flushing),
+            name_syncs: name_syncs::NameSyncs::default(),
             counters: Counters::default(),
             fault: Cell::new(None),
             log: RefCell::new(None),

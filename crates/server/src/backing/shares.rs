@@ -5,7 +5,8 @@
 //! Invariants
 //! 1. Every change of a file on this server that comes after a wish is noted by it (`note_change`, from
 //!    `Core::commit`).
-//! 2. A share counts as carried only if its bytes were synced behind after the last of them was written, and nothing
+//! 2. A share counts as carried only if its bytes were synced behind (by this server, or by the home, which is the last
+//!    to sync the file) after the last of them was written, and nothing
 //!    was noted since the wish began (`note_carried`); a server that does not know the wish says that it was changed.
 
 use super::flush::WAIT_NS;
@@ -174,7 +175,9 @@ impl Core {
                 return Ok(bytes);
             }
         }
-        if !backing.has_fault(BackingFault::SyncsNothing) {
+        // The home syncs the file when all have written.
+        let is_home = self.cluster.home_of(request.file) == Some(self.index);
+        if !is_home && !backing.has_fault(BackingFault::SyncsNothing) {
             target.sync().await.map_err(failed)?;
         }
         Ok(bytes)
