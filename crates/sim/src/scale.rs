@@ -2,13 +2,15 @@
 //! their cost ([`reactor::sim::CostModel`]) and never fail. For the shape of figures, not for what may go wrong.
 
 use client::{Contact, Credentials, FileSystem, Options, Relaying};
-use reactor::sim::{CostModel, NodeId, ProcessorCosts, World};
+use reactor::backing::BackingTree;
+use reactor::sim::{BACKING_ROOT, BackingCosts, BackingFaults, CostModel, NodeId, ProcessorCosts, World};
 use reactor::{Class, Nanos};
-use server::{ReadLeasing, Server, ServerOptions};
+pub use server::FlushPolicy;
+use server::{Flushing, ReadLeasing, Server, ServerOptions};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
 use wire::{Cluster, Placement, ServerAddress};
@@ -40,6 +42,10 @@ pub struct ScaleOptions {
     pub server_processor: ProcessorCosts,
     pub client_processor: ProcessorCosts,
     pub contact: Contact,
+    /// What moving bytes to and from the site's file system costs.
+    pub backing_costs: Option<BackingCosts>,
+    /// When what was changed over the site goes there; without it there is nothing behind the cluster.
+    pub flush: Option<FlushPolicy>,
     pub seed: u64,
 }
 
@@ -74,6 +80,17 @@ impl ScaleCluster {
         let world = World::new(options.seed);
         world.set_cost_model(options.network);
         world.set_socket_buffer(SOCKET_BUFFER_SIZE);
+        // For the shape of figures: nothing is slow at random.
+        world.set_backing_faults(BackingFaults {
+            slow: 0,
+            short: 0,
+            unknown_kinds: 0,
+            hides_holes: 0,
+            ..BackingFaults::default()
+        });
+        if let Some(costs) = options.backing_costs {
+            world.set_backing_costs(costs);
+        }
         let addresses = (0..options.servers).map(|index| SocketAddr::new(address(index), PORT));
         let addresses: Vec<ServerAddress> = addresses.map(|address| ServerAddress { address }).collect();
         let cluster = Cluster::new(1, [7; wire::cluster::KEY_SIZE], options.placement, options.chunk_size, addresses);
@@ -140,6 +157,27 @@ impl ScaleCluster {
         self.world.run_for(time);
     }
 
+    /// Virtual time.
+    pub fn now(&self) -> Nanos {
+        self.world.now()
+    }
+
+    /// The site's file system as a client's host has it. Errors: words.
+    pub fn site(&self, client: usize) -> Result<BackingTree, String> {
+        let reactor = self.world.reactor(self.clients[client].0);
+        reactor.backing_tree(Path::new(BACKING_ROOT)).map_err(|error| error.to_string())
+    }
+
+    /// Bytes that hosts have written to the site's files.
+    pub fn site_bytes_written(&self) -> u64 {
+        self.world.backing_bytes_written()
+    }
+
+    /// All bytes of a file at the site, by its path there; nothing where there is none.
+    pub fn read_site(&self, path: &str) -> Option<Vec<u8>> {
+        self.world.outsider().read(path)
+    }
+
     /// What each server counted, as JSON.
     pub fn statistics(&self) -> Vec<String> {
         self.servers.iter().map(Server::statistics_json).collect()
@@ -178,8 +216,8 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         bounds: server::Bounds::default(),
         pages_note: String::new(),
         metrics_port: None,
-        backing: None,
-        flushing: server::Flushing::default(),
+        backing: options.flush.map(|_| PathBuf::from(BACKING_ROOT)),
+        flushing: Flushing { policy: options.flush.unwrap_or(FlushPolicy::Manual), ..Flushing::default() },
     };
     let place = Rc::new(RefCell::new(None));
     let (own, reactor) = (place.clone(), world.reactor(node));

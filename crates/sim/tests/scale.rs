@@ -11,6 +11,8 @@ use wire::Placement;
 
 fn options(servers: u32, clients: u32) -> ScaleOptions {
     ScaleOptions {
+        backing_costs: None,
+        flush: None,
         servers,
         clients,
         placement: Placement::Modular,

@@ -17,6 +17,7 @@ use crate::backing::{
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -56,6 +57,54 @@ impl Default for BackingFaults {
     }
 }
 
+/// What moving bytes to and from the site costs beside the time of a call: what all nodes share, and what they take
+/// from each other. Off unless somebody sets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackingCosts {
+    /// Of the site, in bytes per second, for all nodes and both ways together.
+    pub bandwidth: u64,
+    /// Bytes of a stripe.
+    pub stripe_size: u64,
+    /// What a write waits for whose stripe another node has written last, as locks on extents are called back in
+    /// Lustre: for that node's write to end, and this time.
+    pub stripe_ns: Nanos,
+}
+
+/// What [`BackingCosts`] knows of the past.
+#[derive(Default)]
+pub(super) struct BackingTraffic {
+    /// When all bytes that are under way by now have been moved.
+    free: Nanos,
+    /// By inode and number of a stripe: who wrote to it last, and when that ends.
+    stripes: BTreeMap<(u64, u64), (NodeId, Nanos)>,
+}
+
+impl BackingTraffic {
+    /// When bytes are moved that go to their way at a time.
+    fn moved(
+        &mut self,
+        costs: &BackingCosts,
+        node: NodeId,
+        inode: u64,
+        range: Range<u64>,
+        is_write: bool,
+        at: Nanos,
+    ) -> Nanos {
+        let size = range.end - range.start;
+        let transfer = (u128::from(size) * 1_000_000_000 / u128::from(costs.bandwidth)) as Nanos;
+        self.free = self.free.max(at) + transfer;
+        if !is_write || size == 0 {
+            return self.free;
+        }
+        let stripes = range.start / costs.stripe_size..range.end.div_ceil(costs.stripe_size);
+        let others = stripes.clone().filter_map(|stripe| self.stripes.get(&(inode, stripe)));
+        let waits = others.filter(|(last, _)| *last != node).map(|(_, end)| at.max(*end) + costs.stripe_ns).max();
+        let end = self.free.max(waits.map_or(0, |waits| waits + transfer));
+        self.stripes.extend(stripes.map(|stripe| ((inode, stripe), (node, end))));
+        end
+    }
+}
+
 /// What calls on a path do from now on.
 pub(super) struct PathRule {
     pub path: Vec<u8>,
@@ -73,12 +122,16 @@ pub(crate) struct Site {
     pub(super) rules: Vec<PathRule>,
     /// Calls that have ended, by the name of their operation.
     pub(super) counts: BTreeMap<&'static str, u64>,
+    /// Bytes that calls of nodes have written.
+    pub(super) written: u64,
+    pub(super) costs: Option<BackingCosts>,
+    pub(super) traffic: BackingTraffic,
 }
 
 impl Default for Site {
     fn default() -> Site {
-        let (faults, rules, counts) = Default::default();
-        Site { tree: SiteTree::new(), faults, rules, counts }
+        let (faults, rules, counts, written, costs, traffic) = Default::default();
+        Site { tree: SiteTree::new(), faults, rules, counts, written, costs, traffic }
     }
 }
 
@@ -391,6 +444,7 @@ impl SiteCall {
                 self.check_memory(memory);
                 let inode = mount.writable(*file, libc::EBADF)?;
                 tree.write(inode, *offset, &self.bytes[..size], Some(mount.node))?;
+                site.written += size as u64;
                 return Ok(BackingOutcome::Moved(size));
             }
             Sync { handle } => tree.sync(at(*handle)?, false)?,
@@ -553,11 +607,25 @@ impl SimBacking {
             _ => CALL_NS,
         };
         let faults = universe.site.borrow().faults;
+        let moves = |at: Nanos| self.moved(operation, at);
         if universe.agenda.borrow().is_some() {
-            return self.node.moment(universe) + least + faults.delay_ns;
+            return moves(self.node.moment(universe) + least + faults.delay_ns);
         }
         let slowness = if Site::one_in(universe, faults.slow) { SLOWNESS } else { 1 };
-        universe.time.get() + slowness * universe.between(least, most) + faults.delay_ns
+        moves(universe.time.get() + slowness * universe.between(least, most) + faults.delay_ns)
+    }
+
+    /// When a call ends that would have at a time, by what moving its bytes costs.
+    fn moved(&self, operation: &BackingOperation, at: Nanos) -> Nanos {
+        let Site { costs: Some(costs), traffic, .. } = &mut *self.universe.site.borrow_mut() else { return at };
+        let (file, offset, memory, is_write) = match operation {
+            BackingOperation::Read { file, offset, memory } => (*file, *offset, memory, false),
+            BackingOperation::Write { file, offset, memory } => (*file, *offset, memory, true),
+            _ => return at,
+        };
+        let Ok(inode) = self.mount.inode(file) else { return at };
+        let range = offset..offset.saturating_add(memory.size as u64);
+        traffic.moved(costs, self.node.id, inode, range, is_write, at)
     }
 }
 
@@ -607,5 +675,32 @@ impl Backing for SimBacking {
         self.mount.is_ended.set(true);
         self.node.site_calls.settle(&self.universe, &self.mount);
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: all nodes share the site's bandwidth, and a stripe that another node wrote to last costs its time, once
+    /// for each change of hands, and nobody else's.
+    #[test]
+    fn traffic_has_its_price() {
+        let costs = BackingCosts { bandwidth: 1_000_000_000, stripe_size: 1_000, stripe_ns: 50 };
+        let mut traffic = BackingTraffic::default();
+        let mut write = |node: usize, range: Range<u64>, at| traffic.moved(&costs, NodeId(node), 7, range, true, at);
+        // A byte takes a nanosecond, whoever moves it; what comes while others are moved waits for these.
+        assert_eq!(write(0, 0..400, 100), 500);
+        assert_eq!(write(1, 1_000..2_000, 200), 1_500);
+        assert_eq!(write(0, 400..500, 5_000), 5_100);
+        // From hand to hand, and back; another stripe is free.
+        assert_eq!(write(1, 500..600, 5_050), 5_100 + 50 + 100);
+        assert_eq!(write(1, 600..700, 9_000), 9_100);
+        assert_eq!(write(0, 0..10, 9_000), 9_100 + 50 + 10);
+        assert_eq!(write(0, 2_000..2_010, 20_000), 20_010);
+        // Two stripes at once: the later counts.
+        assert_eq!(write(0, 900..1_100, 30_000), 30_000 + 50 + 200);
+        // Reads take bandwidth alone.
+        assert_eq!(traffic.moved(&costs, NodeId(3), 7, 0..1_000, false, 40_000), 41_000);
     }
 }

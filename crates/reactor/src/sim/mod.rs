@@ -17,7 +17,7 @@ mod outsider;
 mod socket;
 mod world;
 
-pub use backing::{BACKING_ROOT, BackingFaults};
+pub use backing::{BACKING_ROOT, BackingCosts, BackingFaults};
 pub use device::DeviceFaults;
 pub use model::{CostModel, ProcessorCosts};
 pub use outsider::Outsider;

@@ -1,6 +1,6 @@
 //! Who changes the simulated site's files besides the nodes, and what tests say of the site.
 
-use super::backing::{BackingFaults, PathRule, Site};
+use super::backing::{BackingCosts, BackingFaults, PathRule, Site};
 use super::backing_tree::{SiteNew, SiteResult};
 use super::world::{Universe, World};
 use crate::backing::{FileKind, ListPosition, RenameMode};
@@ -151,6 +151,17 @@ impl World {
     /// Sets what calls on the site do wrong from now on.
     pub fn set_backing_faults(&self, faults: BackingFaults) {
         self.universe.site.borrow_mut().faults = faults;
+    }
+
+    /// Sets what moving bytes to and from the site costs from now on.
+    pub fn set_backing_costs(&self, costs: BackingCosts) {
+        assert!(costs.bandwidth > 0 && costs.stripe_size > 0);
+        self.universe.site.borrow_mut().costs = Some(costs);
+    }
+
+    /// Bytes that nodes have written to the site's files since the beginning.
+    pub fn backing_bytes_written(&self) -> u64 {
+        self.universe.site.borrow().written
     }
 
     /// Sets how many bytes the site's file system takes.
