@@ -25,6 +25,7 @@ if [ "$which" != real ]; then
     draw async-simulated async --simulate
     draw placement-simulated placement --simulate --servers 16,24,32
     draw open-storm-simulated open-storm --simulate --clients 8..1024
+    draw rdbench-simulated rdbench --simulate --servers 1..128 --length 256 --layout chunk
 fi
 if [ "$which" != simulated ]; then
     export TABANE_BENCH_STORE=memory,size=512M
@@ -37,5 +38,12 @@ if [ "$which" != simulated ]; then
     draw placement placement --servers 2,4,8 --block-size 64MiB --files 2000 --repeat 3
     draw open-storm open-storm --servers 8 --clients 8..512 --repeat 5
     draw uring uring --interfaces sync,io_uring --seconds 0.2 --repeat 5
+    if [ -z "$only" ] || [ "$only" = rdbench ]; then
+        # As root, and with room for the disk and the stores in memory.
+        disk=/dev/shm/tabane-rdbench
+        trap 'sh scripts/backing.sh remove "$disk" >&2' EXIT
+        sh scripts/backing.sh make "$disk" --size 4G --rate 100M >&2
+        draw rdbench rdbench --backing "$disk" --servers 2,4 --length 2048 --repeat 7 --store memory,size=1G
+    fi
     draw profile profile --servers 2 --procs 2 --files 30000 --block-size 512MiB --repeat 7 --store memory,size=2G
 fi

@@ -1,7 +1,7 @@
 //! The cluster behind a Tabane target: the one that TABANE_CLUSTER names, or one of our own through the `tabane`
 //! program.
 
-use crate::options::{Bench, Options};
+use crate::options::{Bench, Options, SiteUse};
 use reactor::workers::HeldSignals;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,6 +12,8 @@ pub struct Cluster {
     pub path: PathBuf,
     pub server_count: u32,
     pub transport: String,
+    /// Whether changes stay here alone that were not carried back when it goes.
+    has_backing: bool,
     /// The program that started it, if it is our own.
     tabane: Option<PathBuf>,
 }
@@ -21,7 +23,13 @@ impl Cluster {
         match &options.cluster {
             Some(path) => {
                 let server_count = server_count(path)?;
-                Ok(Cluster { path: path.clone(), server_count, transport: transport_name(options), tabane: None })
+                Ok(Cluster {
+                    path: path.clone(),
+                    server_count,
+                    transport: transport_name(options),
+                    has_backing: false,
+                    tabane: None,
+                })
             }
             None => Cluster::start(options, signals),
         }
@@ -37,8 +45,13 @@ impl Cluster {
         let mut command = Command::new(&tabane);
         command.arg("up").args(up_arguments(options)).arg("--run-directory").arg(&path);
         run_quietly(command, signals)?;
-        let cluster =
-            Cluster { path, server_count: options.servers, transport: transport_name(options), tabane: Some(tabane) };
+        let cluster = Cluster {
+            path,
+            server_count: options.servers,
+            transport: transport_name(options),
+            has_backing: matches!(options.site, SiteUse::Behind { .. }),
+            tabane: Some(tabane),
+        };
         match server_count(&cluster.path) {
             Ok(count) if count == options.servers => Ok(cluster),
             Ok(count) => {
@@ -57,6 +70,10 @@ impl Cluster {
         let Some(tabane) = &self.tabane else { return Ok(()) };
         let mut command = Command::new(tabane);
         command.arg("down").arg("--run-directory").arg(&self.path);
+        if self.has_backing {
+            // What was measured has been carried back by now, and what is left of a failed run is of no use.
+            command.arg("--discard");
+        }
         // A Ctrl-C that stops the measurement goes to the whole group of processes; this one has to finish.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         run_quietly(command, signals)
@@ -79,6 +96,10 @@ fn up_arguments(options: &Options) -> Vec<String> {
     }
     if let Some(connections) = options.connections {
         arguments.extend(["--connections-max".to_string(), connections.to_string()]);
+    }
+    if let SiteUse::Behind { path, flush } = &options.site {
+        arguments.extend(["--backing".to_string(), path.display().to_string()]);
+        arguments.extend(["--flush".to_string(), (*flush).to_string()]);
     }
     if options.benches.contains(&Bench::OpenStorm) {
         // As for clients of other machines: those of this one open by a look, and ask neither homes nor contacts.

@@ -1,12 +1,13 @@
 //! Where an experiment runs: a cluster with its processes, real or simulated.
 
+use crate::options::SiteUse;
 use crate::step::{Done, Step};
 use client::Contact;
 use serde_json::Value;
 use std::fmt::Write as _;
 
 /// What a cluster for an experiment is like.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Setting {
     pub servers: u32,
     pub procs: u32,
@@ -18,6 +19,9 @@ pub struct Setting {
     pub store_size: u64,
     /// Whether clients ask contacts first.
     pub contact: Contact,
+    pub site: SiteUse,
+    /// Words of memory that real processes share.
+    pub words: usize,
 }
 
 /// What all processes did in a step.
@@ -91,6 +95,15 @@ pub trait Engine {
 
     /// The server of a name in a directory, and of a file that is made under it.
     fn server_of(&self, directory: u64, name: &str) -> u32;
+
+    /// Seconds since some moment.
+    fn now(&mut self) -> f64;
+
+    /// Bytes of files that have been written to the site.
+    fn behind(&mut self) -> Result<u64, String>;
+
+    /// All bytes of a file at the site, by its name.
+    fn read_behind(&mut self, name: &str) -> Result<Vec<u8>, String>;
 
     /// Number of processes.
     fn procs(&self) -> u32;

@@ -3,7 +3,8 @@
 
 use crate::cluster::Cluster;
 use crate::engine::{Engine, Outcome, Served, Setting};
-use crate::options::{self, Bench, Options, TargetName, Worker};
+use crate::options::{self, Bench, Options, SiteUse, TargetName, Worker};
+use crate::reaction::{Medium, ReactionProcess};
 use crate::step::{Actor, Done, Step};
 use client::{Client, FileId, FileSystem};
 use reactor::barrier::{GroupMemory, monotonic_now};
@@ -12,13 +13,18 @@ use reactor::workers::HeldSignals;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
 
 /// How often a leader that waits for a worker looks whether all are alive.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Bytes of a block, as stat(2) counts them.
+const BLOCK_SIZE: u64 = 512;
 
 /// Connections that a server takes unless told otherwise, and those that are neither of workers nor of other servers.
 const CONNECTIONS_DEFAULT: u32 = 256;
@@ -27,7 +33,10 @@ const CONNECTIONS_SPARE: u32 = 8;
 pub struct Real {
     cluster: Option<Cluster>,
     signals: Rc<HeldSignals>,
-    client: Client,
+    /// Nothing where there is no cluster.
+    client: Option<Client>,
+    /// The directory that a cluster is over, or that is used without one.
+    site: Option<PathBuf>,
     workers: Vec<Process>,
     group_memory: GroupMemory,
 }
@@ -62,31 +71,57 @@ impl Real {
         let connections = (setting.procs + 4 * setting.servers + CONNECTIONS_SPARE) * 4 / 3 + 1;
         options.connections = (connections > CONNECTIONS_DEFAULT).then_some(connections);
         let failed = |error: std::io::Error| format!("start of the processes: {error}");
-        let group_memory = GroupMemory::create(setting.procs, 0).map_err(failed)?;
-        let cluster = Cluster::find_or_start(&options, signals)?;
-        let words = |error: client::Error| error.message;
-        let (path, own) = (cluster.path.clone(), client::Options::of_this_process().map_err(words)?);
-        let client = client::load_cluster(&path).and_then(|map| Client::connect(map, own)).map_err(words)?;
-        let mut real =
-            Real { cluster: Some(cluster), signals: signals.clone(), client, workers: Vec::new(), group_memory };
+        let group_memory = GroupMemory::create(setting.procs, setting.words).map_err(failed)?;
+        options.site = setting.site.clone();
+        let (site, direct) = match &setting.site {
+            SiteUse::None => (None, None),
+            SiteUse::Direct(path) => (Some(path.clone()), Some(path)),
+            SiteUse::Behind { path, .. } => (Some(path.clone()), None),
+        };
+        let (workers, signals) = (Vec::new(), signals.clone());
+        let mut real = Real { cluster: None, signals, client: None, site, workers, group_memory };
+        if direct.is_none() {
+            real.start_cluster(&options)?;
+        }
+        let directory = match direct {
+            Some(path) => path.to_str().ok_or_else(|| format!("{}: the path is not UTF-8", path.display()))?,
+            None => "/",
+        };
         options.set_procs(setting.procs);
         for rank in 0..setting.procs {
-            let worker = Worker { rank, group_memory: real.group_memory.path(), directory: "/".to_owned() };
+            let worker = Worker { rank, group_memory: real.group_memory.path(), directory: directory.to_owned() };
             let mut command = Command::new(std::env::current_exe().map_err(failed)?);
             command.args(options.worker_arguments(Bench::Steps, &TargetName::Tabane, &worker));
             for variable in options::variables() {
                 command.env_remove(variable);
             }
-            command.env("TABANE_CLUSTER", &path).env("TABANE_CONTACT", setting.contact.word());
+            match &real.cluster {
+                Some(cluster) => command.env("TABANE_CLUSTER", &cluster.path),
+                None => command.env_remove("TABANE_CLUSTER"),
+            };
+            command.env("TABANE_CONTACT", setting.contact.word());
             let (own, other) = UnixStream::pair().map_err(failed)?;
             let input = OwnedFd::from(other.try_clone().map_err(failed)?);
             command.stdin(Stdio::from(input)).stdout(Stdio::from(OwnedFd::from(other)));
             own.set_read_timeout(Some(LOOK_INTERVAL)).map_err(failed)?;
-            signals.release_in_worker(&mut command);
+            real.signals.release_in_worker(&mut command);
             let child = command.spawn().map_err(failed)?;
             real.workers.push(Process { child, lines: BufReader::new(own) });
         }
         Ok(real)
+    }
+
+    fn start_cluster(&mut self, options: &Options) -> Result<(), String> {
+        let words = |error: client::Error| error.message;
+        let cluster = self.cluster.insert(Cluster::find_or_start(options, &self.signals)?);
+        let own = client::Options::of_this_process().map_err(words)?;
+        let client = client::load_cluster(&cluster.path).and_then(|map| Client::connect(map, own)).map_err(words)?;
+        self.client = Some(client);
+        Ok(())
+    }
+
+    fn server_count(&self) -> u32 {
+        self.client.as_ref().map_or(0, |client| client.server_count())
     }
 
     /// Process numbers of the workers.
@@ -103,7 +138,7 @@ impl Real {
             let word = text.split_whitespace().next().and_then(|word| word.parse().ok());
             word.ok_or_else(|| format!("{}: holds no process number", file.display()))
         };
-        (0..self.client.server_count()).map(number).collect()
+        (0..self.server_count()).map(number).collect()
     }
 
     /// The next line of a worker. Errors: a worker that has ended, or somebody who wants us to.
@@ -157,12 +192,39 @@ impl Engine for Real {
     }
 
     fn served(&mut self) -> Result<Vec<Served>, String> {
-        let text = |server| self.client.server_statistics(server, 0).map_err(|error| error.message);
-        (0..self.client.server_count()).map(|server| Served::read(&text(server)?)).collect()
+        let Some(client) = &self.client else { return Ok(Vec::new()) };
+        let text = |server| client.server_statistics(server, 0).map_err(|error| error.message);
+        (0..client.server_count()).map(|server| Served::read(&text(server)?)).collect()
     }
 
     fn server_of(&self, directory: u64, name: &str) -> u32 {
-        self.client.cluster().dentry_server(FileId(directory), name.as_bytes())
+        let client = self.client.as_ref();
+        client.map_or(0, |client| client.cluster().dentry_server(FileId(directory), name.as_bytes()))
+    }
+
+    fn now(&mut self) -> f64 {
+        monotonic_now() as f64 / 1e9
+    }
+
+    /// What the files there take: those that are not whole yet count as far as they are written.
+    fn behind(&mut self) -> Result<u64, String> {
+        let Some(site) = &self.site else { return Ok(0) };
+        let failed = |error: std::io::Error| format!("{}: {error}", site.display());
+        let mut sum = 0;
+        for entry in std::fs::read_dir(site).map_err(failed)? {
+            match entry.and_then(|entry| entry.metadata()) {
+                Ok(found) => sum += (found.blocks() * BLOCK_SIZE).min(found.size()),
+                // It has got another name meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Ok(sum)
+    }
+
+    fn read_behind(&mut self, name: &str) -> Result<Vec<u8>, String> {
+        let path = self.site.as_ref().ok_or("there is no site")?.join(name);
+        std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
     }
 
     fn procs(&self) -> u32 {
@@ -198,8 +260,16 @@ pub fn work(options: &Options, worker: &Worker) -> u8 {
 fn try_work(options: &Options, worker: &Worker) -> Result<(), String> {
     let group_memory = GroupMemory::open(&worker.group_memory)
         .map_err(|error| format!("{}: {error}", worker.group_memory.display()))?;
-    let client = Client::from_environment().map_err(|error| error.message)?;
+    let client = match options.cluster {
+        Some(_) => Some(Client::from_environment().map_err(|error| error.message)?),
+        None => None,
+    };
+    let medium = match &client {
+        Some(client) => Medium::Cluster(client),
+        None => Medium::Directory(Path::new(&worker.directory)),
+    };
     let mut actor = Actor::new(worker.rank, options.procs);
+    let mut reaction = ReactionProcess::new(worker.rank, &group_memory);
     let mut output = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| format!("input: {error}"))?;
@@ -209,7 +279,12 @@ fn try_work(options: &Options, worker: &Worker) -> Result<(), String> {
         }
         let copied = bytes_copied();
         let start = monotonic_now();
-        let done = client.run(async |_, files: &FileSystem| actor.act(files, &step).await);
+        let done = match (&step, &client) {
+            (Step::Reaction(step), _) => reaction.act(step, &medium).map(Done::of_work),
+            (Step::Rest, None) => Ok(Done::default()),
+            (_, None) => Err("there is no cluster for this step".to_owned()),
+            (_, Some(client)) => client.run(async |_, files: &FileSystem| actor.act(files, &step).await),
+        };
         let end = monotonic_now();
         let done = done.inspect_err(|_| group_memory.abort())?;
         let copied = bytes_copied() - copied;

@@ -10,7 +10,7 @@ use crate::plot::Picture;
 use crate::report::median;
 use crate::{
     experiment_async, experiment_find, experiment_open_storm, experiment_placement, experiment_profile,
-    experiment_uring,
+    experiment_rdbench, experiment_uring,
 };
 use reactor::workers::HeldSignals;
 use std::collections::BTreeMap;
@@ -46,6 +46,7 @@ fn try_lead(options: &Options, experiment: Bench) -> Result<(), String> {
         Bench::OpenStorm => experiment_open_storm::run(&runner),
         Bench::Profile => experiment_profile::run(&runner),
         Bench::Uring => experiment_uring::run(&runner),
+        Bench::Rdbench => experiment_rdbench::run(&runner),
         _ => experiment_find::run(&runner),
     }?;
     match &options.plot {

@@ -39,6 +39,7 @@ fn measure(runner: &Runner<'_>, servers: u32, chunk_size: u32, volume: u64, tabl
         chunk_size,
         store_size: SIMULATED_STORE_SIZE,
         contact: Contact::default(),
+        ..Setting::default()
     };
     let chunk = u64::from(chunk_size);
     let mut engine = runner.start(&setting)?;

@@ -34,6 +34,7 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
             chunk_size: options.chunk_size,
             store_size: SIMULATED_STORE_SIZE,
             contact: Contact::default(),
+            ..Setting::default()
         };
         for _ in 0..runner.repeats() {
             let mut engine = runner.start(&setting)?;

@@ -37,6 +37,7 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
                 chunk_size: options.chunk_size,
                 store_size: SIMULATED_STORE_SIZE,
                 contact: *contact,
+                ..Setting::default()
             };
             let mut engine = runner.start(&setting)?;
             let (home, paths) = prepare(runner, engine.as_mut())?;

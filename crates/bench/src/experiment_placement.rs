@@ -30,6 +30,7 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
                     chunk_size: if own_chunks { SIMULATED_CHUNK_SIZE } else { options.chunk_size },
                     store_size: SIMULATED_STORE_SIZE.max(options.block_size / 4),
                     contact: Contact::default(),
+                    ..Setting::default()
                 };
                 let mut engine = runner.start(&setting)?;
                 let share = measure(runner, engine.as_mut(), &setting, category, &mut table)?;

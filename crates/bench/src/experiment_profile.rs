@@ -55,6 +55,7 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
         chunk_size: options.chunk_size,
         store_size: 0,
         contact: Contact::default(),
+        ..Setting::default()
     };
     let mut real = runner.start_real(&setting)?;
     let sides = [real.worker_numbers(), real.server_numbers()?];

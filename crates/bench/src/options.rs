@@ -2,11 +2,13 @@
 
 mod bench;
 mod device;
+mod rdbench;
 mod table;
 mod values;
 
 pub use bench::{Bench, LoadKind, TargetName, Unit};
 pub use device::DeviceBench;
+pub use rdbench::{Compute, RdBench, SnapshotLayout, SnapshotTarget};
 pub use table::variables;
 
 use crate::engine_simulated::Model;
@@ -66,6 +68,7 @@ pub struct Options {
     /// Pages that a process of the exchanges touches for each message.
     pub pages: usize,
     pub device: DeviceBench,
+    pub rdbench: RdBench,
     pub simulate: bool,
     pub model: Model,
     pub plot: Option<PathBuf>,
@@ -77,10 +80,24 @@ pub struct Options {
     pub worker: Option<Worker>,
     /// Connections that each server of a cluster of our own takes, when its default is too few.
     pub connections: Option<u32>,
+    /// What the cluster of our own is over.
+    pub site: SiteUse,
     /// The cluster that TABANE_CLUSTER names.
     pub cluster: Option<PathBuf>,
     /// As given, so that workers can be told the same.
     texts: BTreeMap<&'static str, String>,
+}
+
+/// What the processes of an experiment write to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum SiteUse {
+    /// A cluster with nothing behind it.
+    #[default]
+    None,
+    /// A directory of the site's file system itself, without a cluster.
+    Direct(PathBuf),
+    /// A cluster over that directory, with what `tabane up` is told of when to flush.
+    Behind { path: PathBuf, flush: &'static str },
 }
 
 /// What the command line asks for.
@@ -178,6 +195,7 @@ impl Options {
             contacts: values.contacts()?,
             pages: values.count("pages", 0, 1 << 16)? as usize,
             device: DeviceBench::read(&values)?,
+            rdbench: RdBench::read(&values)?,
             simulate: values.text("simulate").is_some(),
             model: Model::parse(&values.text("model").unwrap_or_default())?,
             plot: values.text("plot").map(PathBuf::from),
@@ -188,6 +206,7 @@ impl Options {
             tabane: values.text("tabane").map(PathBuf::from),
             worker,
             connections: None,
+            site: SiteUse::None,
             cluster,
             texts,
         };
@@ -199,7 +218,8 @@ impl Options {
     pub fn experiment(&self) -> Option<Bench> {
         let several = self.server_counts.len() > 1 || self.plot.is_some() || self.simulate;
         let is_one = |bench: &Bench| match bench {
-            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile | Bench::Uring => true,
+            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => true,
+            Bench::Uring | Bench::Rdbench => true,
             Bench::Find => several,
             _ => false,
         };
@@ -216,9 +236,9 @@ impl Options {
             let only = [("--plot", self.plot.is_some()), ("--simulate", self.simulate)];
             let several = ("several --servers", self.server_counts.len() > 1);
             return match only.into_iter().chain([several]).find(|(_, given)| *given && self.worker.is_none()) {
-                Some((name, _)) => {
-                    Err(format!("{name} is for an experiment: placement, find, async, open-storm, uring or profile"))
-                }
+                Some((name, _)) => Err(format!(
+                    "{name} is for an experiment: placement, find, async, open-storm, uring, rdbench or profile"
+                )),
                 None => Ok(()),
             };
         };
@@ -235,8 +255,8 @@ impl Options {
         if experiment == Bench::Uring && (self.simulate || self.server_counts.len() > 1) {
             return Err("uring is about a real device and no servers; leave --simulate and --servers out".into());
         }
-        if self.cluster.is_some() && !self.simulate && (self.server_counts.len() > 1 || experiment == Bench::Placement)
-        {
+        let starts_own = self.server_counts.len() > 1 || matches!(experiment, Bench::Placement | Bench::Rdbench);
+        if self.cluster.is_some() && !self.simulate && starts_own {
             return Err(format!(
                 "{name} starts clusters of its own; unset TABANE_CLUSTER, or give one count of servers"
             ));
@@ -249,8 +269,32 @@ impl Options {
         Ok(())
     }
 
+    fn check_rdbench(&self) -> Result<(), String> {
+        let options = &self.rdbench;
+        match (self.simulate, &options.backing) {
+            (true, Some(_)) => return Err("--simulate has a simulated site; leave --backing out".into()),
+            (false, None) => {
+                return Err("rdbench needs --backing DIR: a directory of the file system that is slower".into());
+            }
+            (false, Some(path)) if !path.is_dir() => {
+                return Err(format!("--backing {}: no such directory", path.display()));
+            }
+            _ => {}
+        }
+        if options.interval.is_some() && options.compute == Compute::Stencil && self.is_given("phases") {
+            return Err("--interval says how long the stencil computes; leave --phases out".into());
+        }
+        if !self.simulate {
+            options.decomposition(self.procs, false)?;
+        }
+        Ok(())
+    }
+
     fn check_together(&self) -> Result<(), String> {
         self.check_experiment()?;
+        if self.experiment() == Some(Bench::Rdbench) {
+            self.check_rdbench()?;
+        }
         let tabane = self.target == TargetName::Tabane || self.compare.as_ref() == Some(&TargetName::Tabane);
         if self.cold && tabane && self.cluster.is_some() && self.worker.is_none() {
             return Err("--cold starts a new cluster for each run; unset TABANE_CLUSTER, or leave --cold out".into());
@@ -354,6 +398,31 @@ mod tests {
         assert!(refused(&["placement", "--target=posix:/x"]).contains("leave --target"));
         assert!(refused(&["async", "--model=x=1", "--simulate"]).contains("latency_us"));
         assert!(run(&["placement"], &[("TABANE_CLUSTER", "/x")]).unwrap_err().contains("unset TABANE_CLUSTER"));
+    }
+
+    /// Goal: what can't be divided, is not known or does not fit together is refused with words that say what would do.
+    #[test]
+    fn reaction_diffusion() {
+        let over = |arguments: &[&str]| run(&[&["rdbench", "--backing=/"], arguments].concat(), &[]);
+        assert_eq!(over(&[]).unwrap().experiment(), Some(Bench::Rdbench));
+        assert_eq!(over(&["--grid=1x2"]).unwrap().rdbench.grid, Some((1, 2)));
+        let refused = |arguments: &[&str]| over(arguments).unwrap_err();
+        assert!(refused(&["--procs=3"]).contains("--length 1024 can't be divided among 3 columns"));
+        assert!(refused(&["--procs=4", "--grid=1x4", "--length=6"]).contains("make it a multiple of 4"));
+        assert!(refused(&["--procs=4", "--grid=3x2"]).contains("is for 6 processes, and there are 4"));
+        assert!(refused(&["--grid=2"]).contains("such as 2x2") && refused(&["--grid=0x2"]).contains("such as 2x2"));
+        assert!(refused(&["--length=0"]).contains("--length: 0 is out of range (1 to 65536)"));
+        assert!(refused(&["--layout=rows"]).contains("\"rows\" is none of view, manual, chunk"));
+        assert!(refused(&["--compute=dance"]).contains("\"dance\" is none of stencil, sleep"));
+        assert!(refused(&["--targets=direct,maybe"]).contains("\"maybe\" is none of direct, never, idle, immediate"));
+        assert!(refused(&["--phases=0"]).contains("--phases: 0 is out of range"));
+        assert!(refused(&["--interval=many"]).contains("--interval: not a number"));
+        assert!(refused(&["--interval=5", "--phases=1"]).contains("leave --phases out"));
+        assert!(refused(&["--simulate"]).contains("leave --backing out"));
+        assert!(run(&["rdbench"], &[]).unwrap_err().contains("--backing DIR"));
+        assert!(run(&["rdbench", "--backing=/nonexistent"], &[]).unwrap_err().contains("no such directory"));
+        let cluster = [("TABANE_CLUSTER", "/x")];
+        assert!(run(&["rdbench", "--backing=/"], &cluster).unwrap_err().contains("unset TABANE_CLUSTER"));
     }
 
     /// Goal: the command line goes before the environment, and that before the default.

@@ -2,6 +2,7 @@
 //! cluster is real or simulated. The leader (`experiment_*.rs`) says which step comes next; an engine (`engine_*.rs`)
 //! has all processes do it at once and tells how long it took.
 
+use crate::reaction::ReactionStep;
 use crate::workload_mdtest::{HARD_FILE_SIZE, Tree};
 use client::tests::{Clock, Order, Test, Tests};
 use client::{Error, File, FileId, FileSystem, Kind, OpenHow, Search};
@@ -107,6 +108,8 @@ pub enum Step {
     Look {
         path: String,
     },
+    /// A part of rdbench's work, which engines do by themselves: see `reaction.rs`.
+    Reaction(ReactionStep),
 }
 
 /// What one process did.
@@ -121,7 +124,7 @@ pub struct Done {
 }
 
 impl Done {
-    fn work(work: u64) -> Done {
+    pub fn of_work(work: u64) -> Done {
         Done { work, ..Done::default() }
     }
 }
@@ -153,7 +156,7 @@ impl Actor {
             Step::Rest => Ok(Done::default()),
             Step::MakeDirectory { path } => {
                 files.create_all(path.as_bytes(), 0o777).await.map_err(words)?;
-                Ok(Done::work(1))
+                Ok(Done::of_work(1))
             }
             Step::MakeFiles { path, hard, count, at_once } => {
                 let at_once = if *at_once { AT_ONCE_COUNT } else { 1 };
@@ -168,7 +171,7 @@ impl Actor {
                         return Err(format!("{path}: size is {} instead of {}", found.size, tree.file_size));
                     }
                 }
-                Ok(Done::work(*count))
+                Ok(Done::of_work(*count))
             }
             Step::ReadFiles { path, hard, count } => self.read_files(files, &Tree::new(path, *hard), *count).await,
             Step::RemoveFiles { path, hard, count } => {
@@ -177,7 +180,7 @@ impl Actor {
                     tree.set_path(&mut path, owner, index);
                     files.unlink(path.as_bytes()).await.map_err(words)?;
                 }
-                Ok(Done::work(*count))
+                Ok(Done::of_work(*count))
             }
             Step::OpenFile { path, shared, chunk_size, write } => {
                 let owner = if *write { self.rank } else { self.neighbour() };
@@ -185,7 +188,7 @@ impl Actor {
                 let chunk_size = *chunk_size;
                 let how = OpenHow { read: !write, write: *write, create: *write, chunk_size, ..OpenHow::default() };
                 self.file = Some(files.open(path.as_bytes(), &how).await.map_err(words)?);
-                Ok(Done::work(1))
+                Ok(Done::of_work(1))
             }
             Step::MovePieces { shared, size, count, write } => {
                 self.move_pieces(files, *shared, *size, *count, *write).await
@@ -199,25 +202,26 @@ impl Actor {
                 }
                 // Nothing of it is counted in what comes next.
                 files.finish().await;
-                Ok(Done::work(1))
+                Ok(Done::of_work(1))
             }
             Step::RemoveFile { path, shared } => {
                 let path = if *shared { path.clone() } else { format!("{path}.{}", self.rank) };
                 if !shared || self.rank == 0 {
                     files.unlink(path.as_bytes()).await.map_err(words)?;
                 }
-                Ok(Done::work(1))
+                Ok(Done::of_work(1))
             }
             Step::Find { way, newer_than, places } => self.find(files, *way, *newer_than, places).await,
             Step::Ping { server } => {
                 files.ping(*server).await.map_err(words)?;
-                Ok(Done::work(1))
+                Ok(Done::of_work(1))
             }
             Step::Look { path } => {
                 let found = files.stat(path.as_bytes()).await.map_err(words)?;
                 let place = SearchRoot { id: found.id.0, path: path.clone() };
                 Ok(Done { work: 1, number: found.mtime, places: vec![place] })
             }
+            Step::Reaction(_) => Err("a step of rdbench is none of an actor".to_owned()),
         }
     }
 
@@ -247,7 +251,7 @@ impl Actor {
             files.close(&file).await;
         }
         self.buffer = buffer;
-        Ok(Done::work(count))
+        Ok(Done::of_work(count))
     }
 
     async fn move_pieces(
@@ -273,7 +277,7 @@ impl Actor {
             }
         }
         self.buffer = buffer;
-        Ok(Done::work(count * size))
+        Ok(Done::of_work(count * size))
     }
 
     async fn write_blocks(&mut self, files: &FileSystem, block: u64, volume: u64, call: u64) -> Result<Done, String> {
@@ -291,7 +295,7 @@ impl Actor {
             done += block;
         }
         self.buffer = buffer;
-        Ok(Done::work(done))
+        Ok(Done::of_work(done))
     }
 
     async fn find(&self, files: &FileSystem, way: Way, newer_than: i64, places: &[SearchRoot]) -> Result<Done, String> {
@@ -410,13 +414,14 @@ async fn make_files(files: &FileSystem, tree: &Tree, rank: u32, count: u64, at_o
     };
     let all = (0..at_once).map(|_| Box::pin(make()) as Work<'_>).collect();
     together(all).await?;
-    Ok(Done::work(count))
+    Ok(Done::of_work(count))
 }
 
-type Work<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + 'a>>;
+/// Something that is done beside others.
+pub type Work<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + 'a>>;
 
 /// Runs all to their ends; the first error, if any.
-async fn together(mut all: Vec<Work<'_>>) -> Result<(), String> {
+pub async fn together(mut all: Vec<Work<'_>>) -> Result<(), String> {
     let mut outcome = Ok(());
     poll_fn(|context| {
         all.retain_mut(|one| match one.as_mut().poll(context) {
@@ -481,6 +486,7 @@ impl Step {
             Step::RemoveFile { path, shared } => format!("unlink {path} {shared}"),
             Step::Ping { server } => format!("ping {server}"),
             Step::Look { path } => format!("look {path}"),
+            Step::Reaction(step) => format!("reaction {}", step.to_words()),
             Step::Find { way, newer_than, places } => {
                 let mut text = format!("find {} {newer_than}", way.name());
                 put_places(&mut text, places);
@@ -528,6 +534,7 @@ impl Step {
             "unlink" => Step::RemoveFile { path: path()?, shared: read(&mut words)? },
             "ping" => Step::Ping { server: read(&mut words)? },
             "look" => Step::Look { path: path()? },
+            "reaction" => Step::Reaction(ReactionStep::from_words(&mut words)?),
             "find" => {
                 let name = words.next()?;
                 let way = Way::ALL.into_iter().find(|way| way.name() == name)?;
@@ -538,7 +545,8 @@ impl Step {
     }
 }
 
-fn read<'a, T: std::str::FromStr>(words: &mut impl Iterator<Item = &'a str>) -> Option<T> {
+/// The next word, as what it stands for.
+pub fn read<'a, T: std::str::FromStr>(words: &mut impl Iterator<Item = &'a str>) -> Option<T> {
     words.next()?.parse().ok()
 }
 
@@ -579,6 +587,7 @@ mod tests {
             Step::RemoveFile { path: path(), shared: true },
             Step::Ping { server: 7 },
             Step::Look { path: path() },
+            Step::Reaction(ReactionStep::WriteSnapshot { number: 12 }),
             Step::Find { way: Way::Index, newer_than: -5, places: places.clone() },
         ];
         for step in steps {

@@ -198,6 +198,70 @@ fn devices_are_measured() {
     std::fs::remove_file(&file).unwrap();
 }
 
+/// Goal: writing to the site directly grows with the processes until its bandwidth is reached, and not beyond; writing
+/// to a cluster over it goes beyond. Rows of several processes in one stripe cost their price. What is flushed is what
+/// was written.
+#[test]
+fn simulated_snapshots_meet_the_bandwidth_of_the_site() {
+    let picture = Picture::new("rdbench");
+    let arguments = ["rdbench", "--simulate", "--servers=1,4,16", "--length=256", "--snapshots=2", "--phases=1"];
+    let site = ["--model=site_gbit_per_s=8", "--layout=chunk,view", "--chunk-size=64KiB", "--targets=direct,never"];
+    let lines = lines(&[&arguments[..], &site, &[&picture.argument()]].concat());
+    assert_eq!(lines.len(), 3 * 2 * 2);
+    assert!(lines.iter().all(|line| line["equal"] == true && line["engine"] == "simulated"), "{lines:?}");
+    let rate = |target: &str, layout: &str, servers: u32| {
+        let wanted = [("target", target.into()), ("layout", layout.into()), ("servers", servers.into())];
+        one(&lines, &wanted, "bytes") / one(&lines, &wanted, "write_seconds")
+    };
+    assert!(rate("direct", "chunk", 4) > 1.5 * rate("direct", "chunk", 1), "{lines:?}");
+    assert!(rate("direct", "chunk", 16) < 1.3 * rate("direct", "chunk", 4), "{lines:?}");
+    assert!(rate("direct", "chunk", 16) < 1e9, "{lines:?}");
+    assert!(rate("never", "chunk", 16) > 1.5e9, "{lines:?}");
+    assert!(rate("direct", "view", 16) < 0.5 * rate("direct", "chunk", 16), "{lines:?}");
+    picture.assert_says(&["simulated", "Site: 8 Gbit/s", "servers", "MiB per second", "seconds", "direct, chunk"]);
+}
+
+/// Goal: reaction diffusion writes the same files to a directory and, by a flush, through a cluster over it, in every
+/// layout, and they are what one process computes for all cells. Nothing of it is left in the directory.
+#[test]
+fn snapshots_are_equal() {
+    let program = tabane();
+    let site = std::env::temp_dir().join(format!("tabane-bench-site-{}", std::process::id()));
+    std::fs::create_dir(&site).unwrap();
+    let picture = Picture::new("rdbench-real");
+    let (backing, plot) = (format!("--backing={}", site.display()), picture.argument());
+    let own = ["--store", STORE, "--tabane", program.to_str().unwrap(), &backing];
+    let small = ["rdbench", "--procs=6", "--length=48", "--snapshots=3"];
+    let steps = [
+        "--targets=direct,never",
+        "--interval=5",
+        "--servers=3",
+        "--layout=view,manual,chunk",
+        "--chunk-size=4KiB",
+        &plot,
+    ];
+    let by_steps = lines(&[&small[..], &steps, &own].concat());
+    assert_eq!(by_steps.len(), 6);
+    let timed = lines(&[&small[..], &["--phases=2", "--compute=sleep", "--nosync", "--repeat=2"], &own].concat());
+    assert_eq!(timed.len(), 8);
+    for line in by_steps.iter().chain(&timed) {
+        assert_eq!(line["equal"], true, "{line}");
+        assert_eq!((number(line, "bytes"), number(line, "procs")), (3.0 * 48.0 * 48.0 * 8.0, 6.0), "{line}");
+        assert!(number(line, "write_seconds") > 0.0, "{line}");
+        assert!(number(line, "total_seconds") > number(line, "write_seconds"), "{line}");
+        assert!(number(line, "flushed_after_seconds") >= 0.0 && number(line, "flushed_in_compute") >= 0.0, "{line}");
+    }
+    assert_eq!(std::fs::read_dir(&site).unwrap().count(), 0);
+    std::fs::remove_dir(&site).unwrap();
+    picture.assert_says(&[
+        "measured",
+        "3 snapshots of 48 x 48 cells",
+        "servers",
+        "never, manual",
+        "per cent of the bytes",
+    ]);
+}
+
 /// Goal: every experiment runs with real processes, counts what it ought to, and draws what it says it draws.
 /// Method: small volumes; nothing about speed.
 #[test]
@@ -272,4 +336,5 @@ fn refusals() {
     assert!(said(&["find", "--servers=4..2"], 2).contains("1..8"));
     assert!(said(&["async", "--simulate", "--plot=/nonexistent/x.svg"], 1).contains("/nonexistent/x.svg"));
     assert!(said(&["async", "--tabane=/nonexistent/tabane"], 1).contains("/nonexistent/tabane"));
+    assert!(said(&["rdbench", "--backing=/", "--procs=3", "--length=100"], 2).contains("make it a multiple of 3"));
 }

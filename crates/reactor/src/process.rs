@@ -427,6 +427,12 @@ pub fn file_system_space(path: &Path) -> io::Result<(u64, u64)> {
     Ok((space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize))
 }
 
+/// Makes durable all that was written to the file system of something that is open.
+pub fn synchronise_file_system(opened: &File) -> io::Result<()> {
+    // SAFETY: a call on a descriptor that is open, without memory of ours.
+    crate::system::check(unsafe { libc::syncfs(opened.as_raw_fd()) }).map(drop)
+}
+
 /// Files that this user can still make in the file system that holds a path; `None` where it has no such bound.
 pub fn file_system_files_free(path: &Path) -> io::Result<Option<u64>> {
     let space = file_system_figures(path)?;

@@ -28,6 +28,7 @@ pub enum Bench {
     OpenStorm,
     Profile,
     Uring,
+    Rdbench,
 }
 
 /// What a phase counts.
@@ -60,7 +61,7 @@ impl LoadKind {
 /// Benches that only this program itself asks for.
 pub const INTERNAL_BENCHES: [Bench; 3] = [Bench::Clean, Bench::Load, Bench::Steps];
 
-const EVERY_BENCH: [(Bench, &str); 19] = [
+const EVERY_BENCH: [(Bench, &str); 20] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::IorRandom, "ior-rnd4k"),
@@ -77,6 +78,7 @@ const EVERY_BENCH: [(Bench, &str); 19] = [
     (Bench::OpenStorm, "open-storm"),
     (Bench::Profile, "profile"),
     (Bench::Uring, "uring"),
+    (Bench::Rdbench, "rdbench"),
     (Bench::Clean, "clean"),
     (Bench::Load, "load"),
     (Bench::Steps, "steps"),
@@ -103,7 +105,8 @@ impl Bench {
             Bench::Exchange | Bench::ExchangeMemory => &["exchange"],
             Bench::Names => &["files", "directories"],
             Bench::Clean | Bench::Load | Bench::Steps => &[],
-            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile | Bench::Uring => &[],
+            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => &[],
+            Bench::Uring | Bench::Rdbench => &[],
         }
     }
 

@@ -34,20 +34,10 @@ impl DeviceBench {
             size: values.size("device-size", SIZE_MAX, 1 << 50)?.unwrap_or(SIZE_MAX),
             sizes: sizes.into_iter().map(|size| size as usize).collect(),
             depths: values.counts("depths", 256)?,
-            patterns: words(values, "patterns", &PATTERNS)?,
-            interfaces: words(values, "interfaces", &INTERFACES)?,
+            patterns: values.words("patterns", &PATTERNS)?,
+            interfaces: values.words("interfaces", &INTERFACES)?,
             overwrite: values.text("overwrite").is_some(),
             fio: values.text("fio").is_some(),
         })
     }
-}
-
-/// What the words of a list stand for.
-fn words<T: Copy>(values: &Values<'_>, name: &str, table: &[(T, &str)]) -> Result<Vec<T>, String> {
-    let known = || table.iter().map(|(_, word)| *word).collect::<Vec<&str>>().join(", ");
-    let read = |word: &str| match table.iter().find(|(_, known)| *known == word.trim()) {
-        Some((value, _)) => Ok(*value),
-        None => Err(format!("--{name}: \"{word}\" is none of {}", known())),
-    };
-    values.text(name).unwrap_or_default().split(',').map(read).collect()
 }

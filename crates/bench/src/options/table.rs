@@ -140,6 +140,41 @@ pub const TABLE: &[Spec] = &[
     spec("patterns", Kind::Text, "read,write,randread,randwrite", "WORDS", "uring: what is done, in fio's words"),
     spec("interfaces", Kind::Text, "sync,io_uring,aio", "WORDS", "uring: how; sync is pread and pwrite"),
     spec("fio", Kind::Flag, "", "", "uring: run the same with fio beside each run, and print the ratio"),
+    spec("backing", Kind::Text, "", "DIR", "rdbench: directory of the site's file system; all is in one made in it"),
+    spec(
+        "targets",
+        Kind::Text,
+        "direct,never,idle,immediate",
+        "WORDS",
+        "rdbench: DIR itself (direct), or a cluster over it that flushes at the end alone (never), when idle, or at \
+         once (immediate); each in turn",
+    ),
+    spec(
+        "length",
+        Kind::Count,
+        "1024",
+        "cells",
+        "rdbench: cells along a side of the square; with --simulate of the square of each process",
+    ),
+    spec("grid", Kind::Text, "", "COLUMNSxROWS", "rdbench: grid of processes; unset means as square as --procs allows"),
+    spec("snapshots", Kind::Count, "8", "snapshots", "rdbench: files written, with computing after each"),
+    spec("layout", Kind::Text, "view", "WORDS", "rdbench: rows in one call (view) or a call each (manual), or chunk"),
+    spec("nosync", Kind::Flag, "", "", "rdbench: do not synchronise each snapshot"),
+    spec("compute", Kind::Text, "stencil", "WORD", "rdbench: between snapshots: stencil, or sleep"),
+    spec(
+        "phases",
+        Kind::Counts,
+        "1,3",
+        "times",
+        "rdbench: computing lasts so many times as long as a snapshot that is written to DIR directly",
+    ),
+    spec(
+        "interval",
+        Kind::Text,
+        "",
+        "steps",
+        "rdbench: steps between snapshots instead of --phases, or before a sleep",
+    ),
     spec("simulate", Kind::Flag, "", "", "run the experiment in the simulator, over a model of what things cost"),
     spec("model", Kind::Text, "", "NAME=NUMBER,...", "numbers of that model, see docs/simulation.md"),
     spec("plot", Kind::Text, "", "FILE.svg", "draw what the experiment measured"),
@@ -175,6 +210,7 @@ Experiments, each alone; --plot draws them, --simulate runs them at up to 1,024 
   async        one process writes, by chunk size and chunks a call
   open-storm   many clients open one file at once
   uring        one thread and a device: io_uring, kernel AIO and pread, by size and depth
+  rdbench      reaction diffusion that writes snapshots, to a file system and to a cluster over it
   profile      where the time of each phase goes: client, server, kernel, system calls, context switches
 
 Example: tabane-bench --procs 2 --servers 2 --compare posix:/dev/shm --repeat 3 ior-easy mdtest-easy

@@ -40,6 +40,16 @@ impl Values<'_> {
         words.split(',').map(|word| Contact::from_word(word.trim()).ok_or_else(|| wrong(word))).collect()
     }
 
+    /// What the words of a list stand for.
+    pub fn words<T: Copy>(&self, name: &str, table: &[(T, &str)]) -> Result<Vec<T>, String> {
+        let known = || table.iter().map(|(_, word)| *word).collect::<Vec<&str>>().join(", ");
+        let read = |word: &str| match table.iter().find(|(_, known)| *known == word.trim()) {
+            Some((value, _)) => Ok(*value),
+            None => Err(format!("--{name}: \"{word}\" is none of {}", known())),
+        };
+        self.text(name).unwrap_or_default().split(',').map(read).collect()
+    }
+
     /// `None` when neither given nor a default exists.
     pub fn text(&self, name: &str) -> Option<String> {
         let default = || TABLE.iter().find(|spec| spec.name == name).map(|spec| spec.default.to_string());
