@@ -3,6 +3,8 @@
 # make models    loom models of the memory that processes share: all orders in which two can meet
 # make suites    public test suites and ordinary programs judge two mounts of a cluster (as root; the quick form;
 #                FULL=1: the full one, which takes hours, after the same on ext4)
+# make mpiio     libtabane_mpiio.so for the MPI whose compiler is MPICC (mpicc); mpiio-test tries it, with the same
+#                programs over tmpfs beside it. MPIIO: where it goes
 # make install   PREFIX=/usr/local (default); make uninstall takes everything away again
 # make book      the book as web pages (takes mdbook); make book-test checks it and runs every command that it shows
 # make deb       a Debian package; make tarball an archive with programs that need no library (PACKAGES: where they go)
@@ -21,8 +23,10 @@ SEEDS ?= 0..1000
 JOBS ?= 2
 LANES ?= 3
 SETUP ?= 1
+MPICC ?= mpicc
+MPIIO ?= $(CARGO_TARGET_DIR)/mpiio
 
-.PHONY: all setup build test models suites demo install uninstall deb tarball book book-test
+.PHONY: all setup build test models suites mpiio mpiio-test demo install uninstall deb tarball book book-test
 
 all: build
 
@@ -51,6 +55,17 @@ models: setup
 
 suites: build
 	@python3 -B scripts/suites/run.py $(if $(FULL),full --lanes $(LANES),quick) --programs $(RELEASE) --tools $(CARGO_TARGET_DIR)/suites
+
+# One library for each kind of MPI; it finds libtabane beside itself.
+mpiio:
+	@[ -e $(RELEASE)/libtabane.so ] || $(CARGO) build --release -p tabane-capi
+	@mkdir -p $(MPIIO)
+	@ln -sf $(RELEASE)/libtabane.so $(MPIIO)/libtabane.so.0
+	$(MPICC) -std=gnu11 -O2 -g -Wall -Wextra -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden -Icrates/capi/include \
+	  -o $(MPIIO)/libtabane_mpiio.so mpiio/*.c $(MPIIO)/libtabane.so.0 -Wl,-rpath,'$$ORIGIN' -ldl -lpthread
+
+mpiio-test: mpiio
+	@sh mpiio/tests/run.sh $(RELEASE) $(MPIIO) $(MPICC)
 
 # Contents, links and pictures of the book, and every command that it shows.
 book-test: build

@@ -1,0 +1,250 @@
+/* The table of files, failures in MPI's classes, views, and agreement. */
+
+#include "file.h"
+
+#include <tabane.h>
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUCKET_COUNT 256
+/* Codes of MPI for our words: MPI has room for some thousands, and keeps them for ever. */
+#define CODE_COUNT_MAX 512
+
+static struct file *buckets[BUCKET_COUNT];
+static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
+
+static struct file **bucket_of(MPI_File handle) {
+    uint64_t key = (uint64_t)(uintptr_t)handle;
+    return &buckets[(key * 0x9e3779b97f4a7c15u) >> 56];
+}
+
+struct file *file_of(MPI_File handle) {
+    pthread_rwlock_rdlock(&table);
+    struct file *file = *bucket_of(handle);
+    while (file && file->handle != handle)
+        file = file->next;
+    pthread_rwlock_unlock(&table);
+    return file;
+}
+
+void file_enter(struct file *file) {
+    pthread_rwlock_wrlock(&table);
+    struct file **bucket = bucket_of(file->handle);
+    file->next = *bucket;
+    *bucket = file;
+    pthread_rwlock_unlock(&table);
+}
+
+void file_leave(struct file *file) {
+    pthread_rwlock_wrlock(&table);
+    struct file **place = bucket_of(file->handle);
+    while (*place != file)
+        place = &(*place)->next;
+    *place = file->next;
+    pthread_rwlock_unlock(&table);
+}
+
+const char *path_of_ours(const char *name) {
+    static const char prefix[] = "tabane:";
+    return name && !strncmp(name, prefix, sizeof prefix - 1) ? name + sizeof prefix - 1 : NULL;
+}
+
+void connect_cluster(struct problem *problem) {
+    if (problem->class == MPI_SUCCESS && tabane_init(NULL) != 0)
+        fail_errno(problem, "no connection to a cluster");
+}
+
+void fail(struct problem *problem, int class, const char *format, ...) {
+    if (problem->class != MPI_SUCCESS)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(problem->words, sizeof problem->words, format, arguments);
+    va_end(arguments);
+    problem->class = class;
+}
+
+static int class_of(int number) {
+    switch (number) {
+    case ENOENT:
+        return MPI_ERR_NO_SUCH_FILE;
+    case EEXIST:
+        return MPI_ERR_FILE_EXISTS;
+    case EACCES:
+    case EPERM:
+        return MPI_ERR_ACCESS;
+    case EROFS:
+        return MPI_ERR_READ_ONLY;
+    case ENOSPC:
+        return MPI_ERR_NO_SPACE;
+    case EDQUOT:
+        return MPI_ERR_QUOTA;
+    case ENAMETOOLONG:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case ENXIO:
+        return MPI_ERR_BAD_FILE;
+    case EBUSY:
+    case ETXTBSY:
+        return MPI_ERR_FILE_IN_USE;
+    case EOPNOTSUPP:
+        return MPI_ERR_UNSUPPORTED_OPERATION;
+    default:
+        return MPI_ERR_IO;
+    }
+}
+
+void fail_errno(struct problem *problem, const char *what) {
+    int number = errno;
+    const char *words = tabane_error_message();
+    fail(problem, class_of(number), "tabane: %s: %s", what, words && *words ? words : tabane_strerror(number));
+}
+
+/* A code of MPI that has our words, of the given class; the class itself once there are too many. */
+static int code_of(const struct problem *problem) {
+    static struct problem known[CODE_COUNT_MAX];
+    static int codes[CODE_COUNT_MAX], count;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    int code = problem->class, class = 0;
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < count && (known[i].class != problem->class || strcmp(known[i].words, problem->words)))
+        i++;
+    if (i < count) {
+        code = codes[i];
+    } else if (count < CODE_COUNT_MAX && PMPI_Add_error_code(problem->class, &code) == MPI_SUCCESS) {
+        PMPI_Add_error_string(code, problem->words);
+        PMPI_Error_class(code, &class);
+        code = class == problem->class ? code : problem->class;
+        known[count] = *problem;
+        codes[count++] = code;
+    } else {
+        code = problem->class;
+    }
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+int raise_problem(MPI_File handle, const struct problem *problem) {
+    if (problem->class == MPI_SUCCESS)
+        return MPI_SUCCESS;
+    int code = code_of(problem);
+    PMPI_File_call_errhandler(handle, code);
+    return code;
+}
+
+int64_t agree(struct file *file, struct problem *problem, int64_t value, const char *is_same) {
+    if (file->process_count == 1)
+        return value;
+    /* One reduction: the class and the first process that has it, and the least and the largest value. */
+    int64_t mine[3] = {0, value, -value}, all[3];
+    if (problem->class != MPI_SUCCESS)
+        mine[0] = ((int64_t)problem->class << 32) | (int64_t)(INT32_MAX - file->rank);
+    if (PMPI_Allreduce(mine, all, 3, MPI_INT64_T, MPI_MAX, file->comm) != MPI_SUCCESS) {
+        fail(problem, MPI_ERR_OTHER, "tabane: the processes can't agree on the end of a collective call");
+        return value;
+    }
+    if (all[0] != 0) {
+        PMPI_Bcast(problem, sizeof *problem, MPI_BYTE, INT32_MAX - (int)(all[0] & INT32_MAX), file->comm);
+        return value;
+    }
+    if (is_same && all[1] != -all[2])
+        fail(problem, MPI_ERR_NOT_SAME, "tabane: the processes name different values: %s", is_same);
+    return all[1];
+}
+
+void view_drop(struct view *view) {
+    shape_release(view->tiles);
+    flat_release(view->filetype_flat);
+    if (view->etype != MPI_DATATYPE_NULL && !type_is_predefined(view->etype))
+        PMPI_Type_free(&view->etype);
+    if (view->filetype != MPI_DATATYPE_NULL && !type_is_predefined(view->filetype))
+        PMPI_Type_free(&view->filetype);
+    memset(view, 0, sizeof *view);
+    view->etype = view->filetype = MPI_DATATYPE_NULL;
+}
+
+/* Tiles as far as offsets go. */
+static void view_tile(struct view *view) {
+    const struct flat *flat = view->filetype_flat;
+    int64_t larger = flat->extent > flat->shape->size ? flat->extent : flat->shape->size;
+    int64_t count = (INT64_MAX / 2) / (larger > 0 ? larger : 1);
+    view->filetype_size = flat->shape->size;
+    view->filetype_extent = flat->extent;
+    view->tiles = shape_repeat(count, flat->extent, flat->shape);
+    view->base = view->displacement + flat->shift;
+    view->is_contiguous = view->tiles->kind == SHAPE_BLOCK;
+    view->is_ascending = shape_ascends(flat->shape, flat->extent);
+}
+
+void view_make(struct view *view, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
+               const char *representation, struct problem *problem) {
+    memset(view, 0, sizeof *view);
+    view->etype = view->filetype = MPI_DATATYPE_NULL;
+    if (problem->class != MPI_SUCCESS)
+        return;
+    if (etype == MPI_DATATYPE_NULL || filetype == MPI_DATATYPE_NULL) {
+        fail(problem, MPI_ERR_TYPE, "tabane: a view takes two datatypes, and one is MPI_DATATYPE_NULL");
+        return;
+    }
+    snprintf(view->representation, sizeof view->representation, "%s", representation ? representation : "");
+    view->is_external = !strcmp(view->representation, "external32");
+    view->displacement = displacement;
+    if (!view->is_external && strcmp(view->representation, "native") && strcmp(view->representation, "internal")) {
+        fail(problem, MPI_ERR_UNSUPPORTED_DATAREP,
+             "tabane: representations of data are native, internal and external32, and not %s", view->representation);
+        return;
+    }
+    struct flat *flat = flat_of(etype, view->is_external);
+    view->filetype_flat = flat_of(filetype, view->is_external);
+    if (flat)
+        view->etype_size = flat->shape->size;
+    if (!flat || !view->filetype_flat)
+        fail(problem, MPI_ERR_TYPE, "tabane: a datatype of the view can't be taken apart");
+    else if (view->etype_size <= 0 && view->filetype_flat->shape->size > 0)
+        fail(problem, MPI_ERR_ARG, "tabane: the elementary datatype of a view has bytes");
+    else if (view->etype_size > 0 && view->filetype_flat->shape->size % view->etype_size != 0)
+        fail(problem, MPI_ERR_ARG, "tabane: the filetype of a view is made of whole etypes");
+    else if (!view->filetype_flat->is_ascending)
+        fail(problem, MPI_ERR_ARG, "tabane: the displacements of a filetype ascend");
+    else if (view->filetype_flat->shape->size > 0 &&
+             view->filetype_flat->shift + shape_displacement(view->filetype_flat->shape, 0) < 0)
+        fail(problem, MPI_ERR_ARG, "tabane: the displacements of a filetype are not negative");
+    flat_release(flat);
+    if (problem->class != MPI_SUCCESS)
+        return;
+    view_tile(view);
+    view->etype = etype, view->filetype = filetype;
+    if (!type_is_predefined(etype))
+        PMPI_Type_dup(etype, &view->etype);
+    if (!type_is_predefined(filetype))
+        PMPI_Type_dup(filetype, &view->filetype);
+}
+
+int64_t view_offset(const struct view *view, int64_t position) {
+    if (view->is_contiguous || view->filetype_size == 0)
+        return view->base + position;
+    return view->base + shape_displacement(view->tiles, position);
+}
+
+int64_t view_size(const struct view *view, int64_t file_size) {
+    if (view->filetype_size == 0 || file_size <= view->base)
+        return 0;
+    if (view->is_contiguous)
+        return file_size - view->base;
+    /* The least position whose byte is at or beyond the end. */
+    int64_t low = 0, high = view->tiles->size;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (view_offset(view, middle) < file_size)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}

@@ -1,0 +1,109 @@
+/*
+ * Files of ours: the state that lies beside a handle of MPI, failures, and what processes agree on.
+ */
+#ifndef TABANE_MPIIO_FILE_H
+#define TABANE_MPIIO_FILE_H
+
+#include "shape.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+#define PATH_SIZE_MAX 4096
+#define WORDS_SIZE_MAX 256
+
+/* A failure: a class of MPI (MPI_SUCCESS: none), and words for it. */
+struct problem {
+    int class;
+    char words[WORDS_SIZE_MAX];
+};
+
+/* What a process sees of a file. */
+struct view {
+    MPI_Offset displacement;
+    MPI_Datatype etype, filetype; /* copies, unless MPI made them */
+    int64_t etype_size, filetype_size, filetype_extent;
+    struct flat *filetype_flat;
+    struct shape *tiles; /* the filetype again and again, which lies at `base` */
+    int64_t base;
+    int is_contiguous; /* byte `p` of the data is byte `base + p` of the file */
+    int is_ascending;  /* as in a flat datatype, over all tiles */
+    int is_external;   /* external32 */
+    char representation[32];
+};
+
+/* A split collective call that has begun. */
+enum split { SPLIT_NONE, SPLIT_READ_AT, SPLIT_WRITE_AT, SPLIT_READ, SPLIT_WRITE, SPLIT_READ_ORDERED, SPLIT_WRITE_ORDERED };
+
+struct file {
+    MPI_File handle;
+    struct file *next;
+    MPI_Comm comm; /* of our own; MPI_COMM_NULL: of one process */
+    int rank, process_count;
+    int amode, descriptor;
+    char path[PATH_SIZE_MAX];
+    struct view view;
+    pthread_mutex_t lock; /* the members from here on */
+    int64_t position;     /* of this process, in bytes of the view's data */
+    int is_atomic;
+    enum split split;
+    int64_t split_size;
+    pthread_mutex_t atomic_lock; /* one access at a time, in atomic mode */
+    pthread_mutex_t shared_lock;
+    char shared_path[PATH_SIZE_MAX]; /* the hidden file that keeps the pointer, made when it is first needed */
+    int shared_descriptor;           /* -1: not open */
+    int64_t shared_start;            /* where the pointer is as long as there is no such file */
+};
+
+/* Which of our states belongs to a handle; NULL: none, the file is MPI's own. */
+struct file *file_of(MPI_File handle);
+void file_enter(struct file *file);
+void file_leave(struct file *file);
+
+/* Where paths lead: the path within the cluster if it is ours, else NULL. */
+const char *path_of_ours(const char *name);
+
+/* Connects this process to the cluster. */
+void connect_cluster(struct problem *problem);
+
+void fail(struct problem *problem, int class, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* By errno and tabane_error_message. */
+void fail_errno(struct problem *problem, const char *what);
+/* Hands a problem to the error handler of the file, or of none; returns its code. */
+int raise_problem(MPI_File handle, const struct problem *problem);
+
+/*
+ * All processes learn of the first one's problem, if any has one. Returns the largest `value` and `flags` joined;
+ * with `is_same`, values that differ are a problem (MPI_ERR_NOT_SAME, with `what` in its words). Waits for all.
+ */
+int64_t agree(struct file *file, struct problem *problem, int64_t value, const char *is_same);
+
+/* Sets a view; the flat types are made before, by `view_make`, which may fail. */
+void view_make(struct view *view, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
+               const char *representation, struct problem *problem);
+void view_drop(struct view *view);
+/* Offset in the file of a byte of data. */
+int64_t view_offset(const struct view *view, int64_t position);
+/* Bytes of data before the end of a file of this size. */
+int64_t view_size(const struct view *view, int64_t file_size);
+
+/*
+ * Moves `count` values between memory and `size_of_data` bytes of data from `position` on. Returns the bytes of memory
+ * that were moved.
+ */
+int64_t transfer(struct file *file, int is_write, int64_t position, void *buffer, int64_t count, MPI_Datatype type,
+                 struct problem *problem);
+
+/* Bytes of the file that `count` values take, or -1. */
+int64_t data_size(const struct file *file, int64_t count, MPI_Datatype type);
+
+/* The shared pointer, in bytes of data: moved by an amount, or set; returns where it was. */
+int64_t shared_move(struct file *file, int64_t amount, struct problem *problem);
+int64_t shared_get(struct file *file, struct problem *problem);
+void shared_set(struct file *file, int64_t position, struct problem *problem);
+int shared_is_used(struct file *file);
+void shared_close(struct file *file);
+/* By one process, when all have closed it. */
+void shared_remove(const char *path);
+
+#endif

@@ -1,0 +1,74 @@
+/*
+ * Datatypes as shapes: where the bytes of one value of a datatype lie, as a tree that is never larger than what the
+ * datatype was made from. A vector of a million blocks is one node.
+ */
+#ifndef TABANE_MPIIO_SHAPE_H
+#define TABANE_MPIIO_SHAPE_H
+
+#include <mpi.h>
+
+#include <stdint.h>
+
+/* What a shape is made of. */
+enum shape_kind {
+    SHAPE_BLOCK,  /* bytes one after the other, from displacement 0 on */
+    SHAPE_REPEAT, /* another shape several times, at displacements 0, stride, 2 stride, ... */
+    SHAPE_LIST,   /* several blocks or shapes, each at its displacement */
+};
+
+struct shape;
+
+struct shape_entry {
+    int64_t displacement;
+    int64_t begin;       /* bytes of data in the entries before it */
+    struct shape *child; /* NULL: a block, up to the beginning of the next entry */
+};
+
+struct shape {
+    enum shape_kind kind;
+    int users;
+    int64_t size;  /* bytes of data */
+    int64_t count; /* of repetitions, or of entries */
+    int64_t stride;
+    struct shape *child;
+    struct shape_entry *entries;
+};
+
+/* A datatype: its shape lies at displacement `shift`. `extent` is the distance of one value to the next. */
+struct flat {
+    struct shape *shape;
+    int64_t shift;
+    int64_t lower;
+    int64_t extent;
+    int is_ascending; /* no byte lies before one that precedes it */
+    int users;
+};
+
+/* Gets a segment: its displacement and size in bytes. Other than 0 ends the walk. */
+typedef int (*shape_segment)(void *context, int64_t displacement, int64_t size);
+
+/*
+ * The flat form of a datatype, kept with it (as an attribute) until it is freed. With `is_external` sizes are those of
+ * external32. NULL where a datatype can't be taken apart. To be released.
+ */
+struct flat *flat_of(MPI_Datatype type, int is_external);
+struct flat *flat_of_bytes(void);
+void flat_release(struct flat *flat);
+
+/* Whether the datatype is one that MPI made and nobody frees. */
+int type_is_predefined(MPI_Datatype type);
+
+/* Segments of the bytes `from` to `to` of a shape that lies at `base`, in the order of the datatype. */
+int shape_walk(const struct shape *shape, int64_t base, int64_t from, int64_t to, shape_segment segment, void *context);
+
+/* Displacement of one byte of a shape. */
+int64_t shape_displacement(const struct shape *shape, int64_t position);
+
+/* `count` values, one after the other at distance `stride`. To be released. */
+struct shape *shape_repeat(int64_t count, int64_t stride, struct shape *child);
+void shape_release(struct shape *shape);
+
+/* Whether byte follows byte, also from one repetition at distance `stride` to the next. */
+int shape_ascends(const struct shape *shape, int64_t stride);
+
+#endif

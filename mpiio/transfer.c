@@ -1,0 +1,318 @@
+/*
+ * Moves bytes between memory and a file: one call where both are contiguous, else lists of ranges, which are bounded.
+ */
+
+#include "file.h"
+
+#include <tabane.h>
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Ranges of the file in one list, and bytes of it. */
+#define RANGE_COUNT_MAX 32768
+#define LIST_SIZE_MAX (INT64_C(256) << 20)
+/* Pieces of memory in one list (IOV_MAX); where that many are small, they are copied together, up to a size. */
+#define VECTOR_COUNT_MAX 1024
+#define COPY_SIZE_MAX (INT64_C(8) << 20)
+#define SMALL_SIZE_MAX (16 << 10)
+/* external32 is converted in parts of this size. */
+#define EXTERNAL_SIZE_MAX (INT64_C(16) << 20)
+
+/* Memory of a call: a shape that is repeated, or contiguous bytes. */
+struct memory {
+    char *base;
+    struct shape *shape; /* NULL: contiguous */
+};
+
+/* One list under way. */
+struct batch {
+    struct tabane_range *ranges;
+    size_t range_count;
+    int64_t range_size;
+    struct iovec *vector;
+    int vector_count;
+    int64_t vector_size;
+    char *copy;
+    int64_t copy_size; /* bytes of memory that lie in `copy` */
+};
+
+static int take_range(void *context, int64_t displacement, int64_t size) {
+    struct batch *batch = context;
+    struct tabane_range *last = batch->ranges + batch->range_count - 1;
+    if (batch->range_count > 0 && last->offset + (off_t)last->size == displacement) {
+        last->size += size;
+    } else {
+        if (batch->range_count == RANGE_COUNT_MAX)
+            return 1;
+        batch->ranges[batch->range_count++] = (struct tabane_range){displacement, size};
+    }
+    batch->range_size += size;
+    return 0;
+}
+
+static int take_memory(void *context, int64_t displacement, int64_t size) {
+    struct batch *batch = context;
+    char *place = (char *)(intptr_t)displacement;
+    struct iovec *last = batch->vector + batch->vector_count - 1;
+    if (batch->vector_count > 0 && (char *)last->iov_base + last->iov_len == place) {
+        last->iov_len += size;
+    } else {
+        if (batch->vector_count == VECTOR_COUNT_MAX)
+            return 1;
+        batch->vector[batch->vector_count++] = (struct iovec){place, size};
+    }
+    batch->vector_size += size;
+    return 0;
+}
+
+/* Bytes between memory and `copy`, in the order of the data. */
+struct copying {
+    char *place;
+    int is_out; /* from `copy` into memory */
+};
+
+static int copy_segment(void *context, int64_t displacement, int64_t size) {
+    struct copying *copying = context;
+    char *place = (char *)(intptr_t)displacement;
+    memcpy(copying->is_out ? place : copying->place, copying->is_out ? copying->place : place, size);
+    copying->place += size;
+    return 0;
+}
+
+static void copy_memory(const struct memory *memory, char *copy, int64_t from, int64_t to, int is_out) {
+    struct copying copying = {copy, is_out};
+    shape_walk(memory->shape, (int64_t)(intptr_t)memory->base, from, to, copy_segment, &copying);
+}
+
+/* Cuts a list of ranges after `size` bytes. */
+static void cut_ranges(struct batch *batch, int64_t size) {
+    while (batch->range_size > size) {
+        struct tabane_range *last = batch->ranges + batch->range_count - 1;
+        int64_t more = batch->range_size - size;
+        int64_t less = more < (int64_t)last->size ? more : (int64_t)last->size;
+        last->size -= less;
+        batch->range_size -= less;
+        if (last->size == 0)
+            batch->range_count--;
+    }
+}
+
+static void ranges_of(const struct view *view, struct batch *batch, int64_t from, int64_t to) {
+    batch->range_count = 0, batch->range_size = 0;
+    if (view->is_contiguous)
+        take_range(batch, view->base + from, to - from);
+    else
+        shape_walk(view->tiles, view->base, from, to, take_range, batch);
+}
+
+/* The memory of bytes `from` to `to`, or of the first of them. */
+static void vector_of(const struct memory *memory, struct batch *batch, int is_write, int64_t from, int64_t to) {
+    batch->vector_count = 0, batch->vector_size = 0, batch->copy_size = 0;
+    int64_t base = (int64_t)(intptr_t)memory->base;
+    if (!memory->shape) {
+        take_memory(batch, base + from, to - from);
+        return;
+    }
+    shape_walk(memory->shape, base, from, to, take_memory, batch);
+    int64_t size = to - from < COPY_SIZE_MAX ? to - from : COPY_SIZE_MAX;
+    if (batch->vector_size >= size || batch->vector_size / VECTOR_COUNT_MAX > SMALL_SIZE_MAX)
+        return;
+    if (!batch->copy)
+        batch->copy = malloc(COPY_SIZE_MAX);
+    if (!batch->copy)
+        return;
+    if (is_write)
+        copy_memory(memory, batch->copy, from, from + size, 0);
+    batch->vector[0] = (struct iovec){batch->copy, size};
+    batch->vector_count = 1, batch->vector_size = batch->copy_size = size;
+}
+
+/* Moves a list; fewer bytes only at the end of the file, or on a failure. */
+static int64_t move_list(struct file *file, int is_write, struct batch *batch, struct problem *problem) {
+    ssize_t result;
+    int is_single = batch->range_count == 1 && batch->vector_count == 1;
+    struct tabane_range *first = batch->ranges;
+    void *place = batch->vector[0].iov_base;
+    if (is_single && is_write)
+        result = tabane_pwrite(file->descriptor, place, first->size, first->offset);
+    else if (is_single)
+        result = tabane_pread(file->descriptor, place, first->size, first->offset);
+    else if (is_write)
+        result = tabane_pwritev_list(file->descriptor, first, batch->range_count, batch->vector, batch->vector_count);
+    else
+        result = tabane_preadv_list(file->descriptor, first, batch->range_count, batch->vector, batch->vector_count);
+    if (result < 0)
+        fail_errno(problem, is_write ? "a write" : "a read");
+    else if (result == 0 && is_write)
+        fail(problem, MPI_ERR_IO, "tabane: a write to %s has written nothing", file->path);
+    return result < 0 ? 0 : result;
+}
+
+static void open_batch(struct batch *batch) {
+    memset(batch, 0, sizeof *batch);
+    batch->ranges = malloc(RANGE_COUNT_MAX * sizeof *batch->ranges);
+    batch->vector = malloc(VECTOR_COUNT_MAX * sizeof *batch->vector);
+    if (!batch->ranges || !batch->vector)
+        abort();
+}
+
+static void close_batch(struct batch *batch) {
+    free(batch->ranges), free(batch->vector), free(batch->copy);
+}
+
+static int64_t move_memory(struct file *file, int is_write, int64_t position, const struct memory *memory,
+                           int64_t size, struct problem *problem) {
+    int64_t done = 0;
+    if (file->view.is_contiguous && !memory->shape) {
+        struct tabane_range range = {file->view.base + position, size};
+        struct iovec place = {memory->base, size};
+        struct batch batch = {.ranges = &range, .range_count = 1, .vector = &place, .vector_count = 1};
+        while (done < size && problem->class == MPI_SUCCESS) {
+            int64_t moved = move_list(file, is_write, &batch, problem);
+            done += moved;
+            if (moved == 0 || !is_write)
+                break;
+            range.offset += moved, range.size -= moved;
+            place.iov_base = (char *)place.iov_base + moved, place.iov_len -= moved;
+        }
+        return done;
+    }
+    struct batch batch;
+    open_batch(&batch);
+    while (done < size && problem->class == MPI_SUCCESS) {
+        int64_t end = size - done < LIST_SIZE_MAX ? size : done + LIST_SIZE_MAX;
+        ranges_of(&file->view, &batch, position + done, position + end);
+        vector_of(memory, &batch, is_write, done, done + batch.range_size);
+        cut_ranges(&batch, batch.vector_size);
+        int64_t moved = move_list(file, is_write, &batch, problem);
+        if (batch.copy_size > 0 && !is_write)
+            copy_memory(memory, batch.copy, done, done + moved, 1);
+        done += moved;
+        if (moved < batch.range_size && !is_write)
+            break;
+    }
+    close_batch(&batch);
+    return done;
+}
+
+/* Bytes of one value in external32, or -1. */
+static int64_t external_size(MPI_Datatype type) {
+    MPI_Aint size = 0;
+    return PMPI_Pack_external_size("external32", 1, type, &size) == MPI_SUCCESS ? (int64_t)size : -1;
+}
+
+int64_t data_size(const struct file *file, int64_t count, MPI_Datatype type) {
+    int64_t size, all;
+    if (file->view.is_external) {
+        size = external_size(type);
+    } else {
+        MPI_Count one = 0;
+        size = PMPI_Type_size_x(type, &one) == MPI_SUCCESS ? (int64_t)one : -1;
+    }
+    return size < 0 || __builtin_mul_overflow(size, count, &all) ? -1 : all;
+}
+
+/* In external32, part by part. Values that are read in part are converted together with what memory had of them. */
+static int64_t move_external(struct file *file, int is_write, int64_t position, char *buffer, int64_t count,
+                             MPI_Datatype type, struct problem *problem) {
+    MPI_Count size = 0, lower = 0, extent = 0;
+    int64_t one = external_size(type), moved = 0;
+    PMPI_Type_size_x(type, &size);
+    PMPI_Type_get_extent_x(type, &lower, &extent);
+    int64_t part_max = EXTERNAL_SIZE_MAX / one > 0 ? EXTERNAL_SIZE_MAX / one : 1;
+    char *packed = malloc((part_max < count ? part_max : count) * one);
+    if (!packed)
+        fail(problem, MPI_ERR_NO_MEM, "tabane: no memory for the conversion to external32");
+    for (int64_t done = 0; done < count && problem->class == MPI_SUCCESS;) {
+        int part = (int)(count - done < part_max ? count - done : part_max);
+        char *place = buffer + done * extent;
+        struct memory memory = {packed, NULL};
+        MPI_Aint at = 0;
+        if (is_write && PMPI_Pack_external("external32", place, part, type, packed, part * one, &at) != MPI_SUCCESS) {
+            fail(problem, MPI_ERR_CONVERSION, "tabane: MPI does not convert this datatype to external32");
+            break;
+        }
+        int64_t got = move_memory(file, is_write, position + done * one, &memory, part * one, problem);
+        int64_t whole = got / one;
+        at = 0;
+        if (!is_write && got % one != 0) {
+            MPI_Aint end = 0;
+            char *rest = malloc(one);
+            if (!rest)
+                abort();
+            PMPI_Pack_external("external32", place + whole * extent, 1, type, rest, one, &end);
+            memcpy(packed + whole * one + got % one, rest + got % one, one - got % one);
+            free(rest);
+            whole++;
+        }
+        if (!is_write && PMPI_Unpack_external("external32", packed, whole * one, &at, place, (int)whole, type) !=
+                             MPI_SUCCESS) {
+            fail(problem, MPI_ERR_CONVERSION, "tabane: MPI does not convert this datatype from external32");
+            break;
+        }
+        moved += got == part * one ? part * size : got / one * size + got % one * size / one;
+        if (got < part * one)
+            break;
+        done += part;
+    }
+    free(packed);
+    return moved;
+}
+
+/* Locks what an access is about to touch, from the first to the last byte; without order among them the whole file. */
+static int lock_range(struct file *file, short kind, int64_t position, int64_t size, struct problem *problem) {
+    const struct view *view = &file->view;
+    struct flock lock = {.l_type = kind, .l_whence = SEEK_SET};
+    if (view->is_ascending) {
+        lock.l_start = view_offset(view, position);
+        lock.l_len = view_offset(view, position + size - 1) + 1 - lock.l_start;
+    }
+    if (tabane_fcntl_lock(file->descriptor, F_OFD_SETLKW, &lock) == 0)
+        return 1;
+    fail_errno(problem, "a lock for atomic mode");
+    return 0;
+}
+
+int64_t transfer(struct file *file, int is_write, int64_t position, void *buffer, int64_t count, MPI_Datatype type,
+                 struct problem *problem) {
+    int64_t size = data_size(file, count, type), end, moved = 0;
+    if (problem->class != MPI_SUCCESS || size == 0)
+        return 0;
+    if (size < 0 || __builtin_add_overflow(position, size, &end) || end > file->view.tiles->size) {
+        fail(problem, MPI_ERR_ARG, "tabane: an access ends beyond the largest offset, or the filetype has no bytes");
+        return 0;
+    }
+    pthread_mutex_lock(&file->lock);
+    int is_atomic = file->is_atomic;
+    pthread_mutex_unlock(&file->lock);
+    if (is_atomic) {
+        pthread_mutex_lock(&file->atomic_lock);
+        lock_range(file, is_write ? F_WRLCK : F_RDLCK, position, size, problem);
+    }
+    if (problem->class != MPI_SUCCESS) {
+        /* Nothing is moved without the lock. */
+    } else if (file->view.is_external) {
+        moved = move_external(file, is_write, position, buffer, count, type, problem);
+    } else {
+        struct flat *flat = flat_of(type, 0);
+        if (!flat) {
+            fail(problem, MPI_ERR_TYPE, "tabane: the datatype in memory can't be taken apart");
+        } else {
+            struct memory memory = {(char *)buffer + flat->shift, shape_repeat(count, flat->extent, flat->shape)};
+            struct shape *shape = memory.shape;
+            if (shape->kind == SHAPE_BLOCK)
+                memory.shape = NULL;
+            moved = move_memory(file, is_write, position, &memory, size, problem);
+            shape_release(shape);
+            flat_release(flat);
+        }
+    }
+    if (is_atomic) {
+        lock_range(file, F_UNLCK, position, size, problem);
+        pthread_mutex_unlock(&file->atomic_lock);
+    }
+    return moved;
+}
