@@ -49,6 +49,21 @@ static void *original(const char *name) {
     } \
     ALIAS(name)
 
+/*
+ * MPICH has words for classes that it was given, and for codes in them, but not for codes in its own classes: it shows
+ * other ones then. So our codes are told here.
+ */
+OFFERED int MPI_Error_string(int code, char *words, int *size) {
+    const char *ours = words_of_code(code);
+    if (!ours)
+        return ORIGINAL(MPI_Error_string)(code, words, size);
+    *size = snprintf(words, MPI_MAX_ERROR_STRING, "%s", ours);
+    if (*size >= MPI_MAX_ERROR_STRING)
+        *size = MPI_MAX_ERROR_STRING - 1;
+    return MPI_SUCCESS;
+}
+ALIAS(MPI_Error_string)
+
 /* ---- Open and close ---- */
 
 static int flags_of(int amode, struct problem *problem) {
@@ -126,7 +141,7 @@ static void open_all(struct file *file, const char *path, struct problem *proble
         else
             fail_errno(problem, "the size of a file");
     }
-    view_make(&file->view, 0, MPI_BYTE, MPI_BYTE, "native", problem);
+    view_make(&file->view, 0, MPI_BYTE, MPI_BYTE, "native", 1, problem);
     file->position = agree(file, problem, file->position, NULL);
     file->shared_start = file->position;
 }
@@ -350,7 +365,7 @@ static int set_view(struct file *file, MPI_Offset displacement, MPI_Datatype ety
     int64_t is_used = shared_is_used(file);
     if (is_sequential && problem.class == MPI_SUCCESS)
         displacement = view_offset(&file->view, shared_get(file, &problem));
-    view_make(&view, displacement, etype, filetype, representation, &problem);
+    view_make(&view, displacement, etype, filetype, representation, file->amode & MPI_MODE_RDONLY, &problem);
     /* Nobody sees the file anew while others still use the shared pointer as it was. */
     is_used = agree(file, &problem, is_used, NULL);
     if (problem.class == MPI_SUCCESS && is_used && file->rank == 0)

@@ -105,35 +105,63 @@ void fail_errno(struct problem *problem, const char *what) {
     fail(problem, class_of(number), "tabane: %s: %s", what, words && *words ? words : tabane_strerror(number));
 }
 
-/* A code of MPI that has our words, of the given class; the class itself once there are too many. */
+/* Codes of MPI that have words of ours. */
+static struct problem words_known[CODE_COUNT_MAX];
+static int codes_known[CODE_COUNT_MAX], code_count;
+static pthread_mutex_t codes_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A code of the problem's class for its words; the class itself once there are too many. */
 static int code_of(const struct problem *problem) {
-    static struct problem known[CODE_COUNT_MAX];
-    static int codes[CODE_COUNT_MAX], count;
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    int code = problem->class, class = 0;
-    pthread_mutex_lock(&lock);
-    int i = 0;
-    while (i < count && (known[i].class != problem->class || strcmp(known[i].words, problem->words)))
+    int code = problem->class, class = 0, i = 0;
+    pthread_mutex_lock(&codes_lock);
+    while (i < code_count && (words_known[i].class != problem->class || strcmp(words_known[i].words, problem->words)))
         i++;
-    if (i < count) {
-        code = codes[i];
-    } else if (count < CODE_COUNT_MAX && PMPI_Add_error_code(problem->class, &code) == MPI_SUCCESS) {
+    if (i < code_count) {
+        code = codes_known[i];
+    } else if (code_count < CODE_COUNT_MAX && PMPI_Add_error_code(problem->class, &code) == MPI_SUCCESS) {
         PMPI_Add_error_string(code, problem->words);
-        PMPI_Error_class(code, &class);
-        code = class == problem->class ? code : problem->class;
-        known[count] = *problem;
-        codes[count++] = code;
+        if (PMPI_Error_class(code, &class) != MPI_SUCCESS || class != problem->class)
+            code = problem->class;
+        words_known[code_count] = *problem;
+        codes_known[code_count++] = code;
     } else {
         code = problem->class;
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&codes_lock);
     return code;
+}
+
+const char *words_of_code(int code) {
+    const char *words = NULL;
+    pthread_mutex_lock(&codes_lock);
+    for (int i = 0; i < code_count && !words; i++)
+        if (codes_known[i] == code && code != words_known[i].class)
+            words = words_known[i].words;
+    pthread_mutex_unlock(&codes_lock);
+    return words;
+}
+
+/* Whether the handler of this file ends the program. */
+static int is_fatal(MPI_File handle) {
+    MPI_Errhandler handler;
+    if (PMPI_File_get_errhandler(handle, &handler) != MPI_SUCCESS)
+        return 0;
+    int is_fatal = handler == MPI_ERRORS_ARE_FATAL;
+#if MPI_VERSION >= 4
+    is_fatal = is_fatal || handler == MPI_ERRORS_ABORT;
+#endif
+    PMPI_Errhandler_free(&handler);
+    return is_fatal;
 }
 
 int raise_problem(MPI_File handle, const struct problem *problem) {
     if (problem->class == MPI_SUCCESS)
         return MPI_SUCCESS;
     int code = code_of(problem);
+    if (is_fatal(handle)) {
+        fprintf(stderr, "%s\n", problem->words);
+        code = problem->class;
+    }
     PMPI_File_call_errhandler(handle, code);
     return code;
 }
@@ -182,8 +210,18 @@ static void view_tile(struct view *view) {
     view->is_ascending = shape_ascends(flat->shape, flat->extent);
 }
 
+/* What MPI asks of the displacements of etypes and filetypes. */
+static void check_order(const struct flat *flat, const char *which, int is_read_only, struct problem *problem) {
+    if (!flat || flat->shape->size == 0)
+        return;
+    if (flat->shift + shape_displacement(flat->shape, 0) < 0 || !flat->is_ordered)
+        fail(problem, MPI_ERR_IO, "tabane: the displacements of %s are not negative and ascend", which);
+    else if (!flat->is_ascending && !is_read_only)
+        fail(problem, MPI_ERR_IO, "tabane: the parts of %s overlap, and the file is open for writing", which);
+}
+
 void view_make(struct view *view, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
-               const char *representation, struct problem *problem) {
+               const char *representation, int is_read_only, struct problem *problem) {
     memset(view, 0, sizeof *view);
     view->etype = view->filetype = MPI_DATATYPE_NULL;
     if (problem->class != MPI_SUCCESS)
@@ -210,11 +248,8 @@ void view_make(struct view *view, MPI_Offset displacement, MPI_Datatype etype, M
         fail(problem, MPI_ERR_ARG, "tabane: the elementary datatype of a view has bytes");
     else if (view->etype_size > 0 && view->filetype_flat->shape->size % view->etype_size != 0)
         fail(problem, MPI_ERR_ARG, "tabane: the filetype of a view is made of whole etypes");
-    else if (!view->filetype_flat->is_ascending)
-        fail(problem, MPI_ERR_ARG, "tabane: the displacements of a filetype ascend");
-    else if (view->filetype_flat->shape->size > 0 &&
-             view->filetype_flat->shift + shape_displacement(view->filetype_flat->shape, 0) < 0)
-        fail(problem, MPI_ERR_ARG, "tabane: the displacements of a filetype are not negative");
+    check_order(flat, "an etype", is_read_only, problem);
+    check_order(view->filetype_flat, "a filetype", is_read_only, problem);
     flat_release(flat);
     if (problem->class != MPI_SUCCESS)
         return;

@@ -71,6 +71,8 @@ void fail(struct problem *problem, int class, const char *format, ...) __attribu
 void fail_errno(struct problem *problem, const char *what);
 /* Hands a problem to the error handler of the file, or of none; returns its code. */
 int raise_problem(MPI_File handle, const struct problem *problem);
+/* Our words for a code, which stay; NULL: it is none of ours. */
+const char *words_of_code(int code);
 
 /*
  * All processes learn of the first one's problem, if any has one. Returns the largest `value` and `flags` joined;
@@ -80,7 +82,7 @@ int64_t agree(struct file *file, struct problem *problem, int64_t value, const c
 
 /* Sets a view; the flat types are made before, by `view_make`, which may fail. */
 void view_make(struct view *view, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
-               const char *representation, struct problem *problem);
+               const char *representation, int is_read_only, struct problem *problem);
 void view_drop(struct view *view);
 /* Offset in the file of a byte of data. */
 int64_t view_offset(const struct view *view, int64_t position);

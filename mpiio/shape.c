@@ -195,28 +195,47 @@ int64_t shape_displacement(const struct shape *shape, int64_t position) {
     return displacement;
 }
 
-int shape_ascends(const struct shape *shape, int64_t stride) {
+/* The last byte of a shape, or the beginning of its last segment. */
+static int64_t final_displacement(const struct shape *shape, int of_byte) {
+    if (shape->kind == SHAPE_BLOCK)
+        return of_byte ? shape->size - 1 : 0;
+    if (shape->kind == SHAPE_REPEAT)
+        return (shape->count - 1) * shape->stride + final_displacement(shape->child, of_byte);
+    const struct shape_entry *last = &shape->entries[shape->count - 1];
+    int64_t within = of_byte ? shape->size - last->begin - 1 : 0;
+    return last->displacement + (last->child ? final_displacement(last->child, of_byte) : within);
+}
+
+/* Whether the bytes ascend, or at least the beginnings of segments, which may be equal then. */
+static int ascends(const struct shape *shape, int64_t stride, int of_bytes) {
     if (shape->size == 0)
         return 1;
-    if (shape_displacement(shape, 0) + stride < shape_displacement(shape, shape->size - 1))
+    if (shape_displacement(shape, 0) + stride < final_displacement(shape, of_bytes) + of_bytes)
         return 0;
     if (shape->kind == SHAPE_BLOCK)
         return 1;
     if (shape->kind == SHAPE_REPEAT)
-        return shape_ascends(shape->child, shape->stride);
-    int64_t last = INT64_MIN;
+        return ascends(shape->child, shape->stride, of_bytes);
+    int64_t least = INT64_MIN;
     for (int64_t i = 0; i < shape->count; i++) {
         const struct shape_entry *entry = &shape->entries[i];
-        int64_t end = i + 1 < shape->count ? shape->entries[i + 1].begin : shape->size, size = end - entry->begin;
+        int64_t end = i + 1 < shape->count ? shape->entries[i + 1].begin : shape->size;
         int64_t first = entry->child ? shape_displacement(entry->child, 0) : 0;
-        int64_t final = entry->child ? shape_displacement(entry->child, size - 1) : size - 1;
-        if (entry->displacement + first < last)
+        int64_t last = of_bytes ? end - entry->begin - 1 : 0;
+        if (entry->displacement + first < least)
             return 0;
-        if (entry->child && !shape_ascends(entry->child, DISTANCE_MAX))
-            return 0;
-        last = entry->displacement + final;
+        if (entry->child) {
+            if (!ascends(entry->child, DISTANCE_MAX, of_bytes))
+                return 0;
+            last = final_displacement(entry->child, of_bytes);
+        }
+        least = entry->displacement + last + of_bytes;
     }
     return 1;
+}
+
+int shape_ascends(const struct shape *shape, int64_t stride) {
+    return ascends(shape, stride, 1);
 }
 
 /* What a datatype was made from. Large counts come as `counts`, which then hold all numbers that count or displace. */
@@ -566,8 +585,11 @@ static int flatten(MPI_Datatype type, int is_external, struct piece *piece) {
 
 static struct flat *new_flat(struct piece piece) {
     struct flat *flat = take(sizeof *flat);
-    *flat = (struct flat){piece.shape, piece.shift, piece.lower, piece.upper - piece.lower, 0, 1};
-    flat->is_ascending = shape_ascends(flat->shape, DISTANCE_MAX);
+    *flat = (struct flat){
+        .shape = piece.shape, .shift = piece.shift, .lower = piece.lower, .extent = piece.upper - piece.lower};
+    flat->users = 1;
+    flat->is_ascending = ascends(flat->shape, DISTANCE_MAX, 1);
+    flat->is_ordered = ascends(flat->shape, DISTANCE_MAX, 0);
     return flat;
 }
 

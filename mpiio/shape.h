@@ -40,7 +40,8 @@ struct flat {
     int64_t shift;
     int64_t lower;
     int64_t extent;
-    int is_ascending; /* no byte lies before one that precedes it */
+    int is_ascending; /* each byte lies behind the one before it */
+    int is_ordered;   /* each segment begins no earlier than the one before it; they may overlap */
     int users;
 };
 
@@ -68,7 +69,7 @@ int64_t shape_displacement(const struct shape *shape, int64_t position);
 struct shape *shape_repeat(int64_t count, int64_t stride, struct shape *child);
 void shape_release(struct shape *shape);
 
-/* Whether byte follows byte, also from one repetition at distance `stride` to the next. */
+/* Whether each byte lies behind the one before it, also from one repetition at distance `stride` to the next. */
 int shape_ascends(const struct shape *shape, int64_t stride);
 
 #endif
