@@ -3,7 +3,7 @@
 #[path = "common/simulated.rs"]
 mod common;
 
-use client::{Allocation, Kind, OpenHow, Status, Timestamp};
+use client::{Allocation, FileRange, Kind, OpenHow, Status, Timestamp};
 use common::Stage;
 use std::io::{IoSlice, IoSliceMut};
 use wire::Placement;
@@ -516,4 +516,33 @@ fn growing_file_is_never_seen_with_holes() {
         assert!(stage.world.run_until(|| writing.get(), common::SECOND), "seed {seed}: the writer does not end");
         assert!(reads > 3, "seed {seed}: {reads} reads");
     }
+}
+
+/// Goal: a long list of ranges that the file ends within is answered, though the replies of many requests are held at
+/// once: a server that stopped to read requests because of them goes on once they are sent.
+/// Method: one server, ranges for 8 requests, of which the last ones are all beyond the end.
+#[test]
+fn lists_that_end_beyond_the_file_are_answered() {
+    const COUNT: usize = 8 * 1024;
+    let stage = Stage::new(1, 1, 1 << 20, Placement::Modular);
+    let (writer, reader) = (stage.client(), stage.client());
+    let size = 20_000;
+    writer.get(async move |fs| {
+        let file = fs.open(b"f", &OpenHow::creating(0o644)).await.expect("created");
+        fs.write_at(&file, &pattern(16 * COUNT, 3), 0).await.expect("written");
+        fs.truncate_file(&file, size).await.expect("cut");
+        fs.close(&file).await;
+    });
+    let read = reader.get(async move |fs| {
+        let file = fs.open(b"f", &OpenHow::reading()).await.expect("is there");
+        let ranges: Vec<FileRange> = (0..COUNT as u64).map(|i| FileRange { offset: 16 * i, size: 4 }).collect();
+        let mut place = vec![0; 4 * COUNT];
+        let read = fs.read_list_at(&file, &ranges, &mut [IoSliceMut::new(&mut place)]).await.expect("answered");
+        let expected = pattern(16 * COUNT, 3);
+        for (index, range) in ranges.iter().enumerate().take(size as usize / 16) {
+            assert_eq!(place[4 * index..4 * index + 4], expected[range.offset as usize..range.offset as usize + 4]);
+        }
+        read.into_iter().sum::<usize>()
+    });
+    assert_eq!(read, size as usize / 16 * 4);
 }

@@ -115,7 +115,13 @@ impl Connection {
             self.state.borrow_mut().corked = true;
             let end = self.advance(serving, cx.waker());
             self.state.borrow_mut().corked = false;
-            match (end, self.flush()) {
+            let was_held_up = self.is_held_up();
+            let flushed = self.flush();
+            if was_held_up && !self.is_held_up() {
+                // What the replies kept us from reading is here already, and nobody else tells of it.
+                cx.waker().wake_by_ref();
+            }
+            match (end, flushed) {
                 (Err(LinkError::Protocol(status, words)), _) => Poll::Ready(Some((status, words))),
                 (Err(LinkError::Broken(_)), _) | (_, Err(_)) => Poll::Ready(None),
                 (Ok(()), Ok(true)) if self.is_finished() => Poll::Ready(None),
@@ -135,6 +141,11 @@ impl Connection {
             hang_up(&serving.reactor, &self.below).await;
         }
         self.close();
+    }
+
+    /// Whether no request is read until the peer has read replies.
+    fn is_held_up(&self) -> bool {
+        self.state.borrow().replies_held.get() > REPLIES_HELD_MAX
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -276,7 +287,7 @@ impl Connection {
         };
         let held = state.held.swap_remove(index);
         serving.requests_held.set(serving.requests_held.get() - 1);
-        let was_paused = state.params_held > PARAMS_HELD_MAX;
+        let was_paused = state.params_held > PARAMS_HELD_MAX || state.replies_held.get() > REPLIES_HELD_MAX;
         state.params_held -= held.params_size;
         let left = match &state.receiving {
             RequestStage::Waiting { call_id, size } if *call_id == header.call_id => Some(*size),
