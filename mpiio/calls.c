@@ -409,7 +409,7 @@ CALL(MPI_File_get_view,
 
 static int type_extent(struct file *file, MPI_Datatype type, MPI_Count *extent) {
     struct problem problem = {0};
-    struct flat *flat = type == MPI_DATATYPE_NULL ? NULL : flat_of(type, file->view.is_external);
+    struct flat *flat = type == MPI_DATATYPE_NULL ? NULL : flat_of(type, file->view.is_external ? FORM_EXTERNAL : FORM_MEMORY);
     if (flat)
         *extent = flat->extent;
     else

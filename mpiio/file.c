@@ -238,8 +238,9 @@ void view_make(struct view *view, MPI_Offset displacement, MPI_Datatype etype, M
              "tabane: representations of data are native, internal and external32, and not %s", view->representation);
         return;
     }
-    struct flat *flat = flat_of(etype, view->is_external);
-    view->filetype_flat = flat_of(filetype, view->is_external);
+    enum form form = view->is_external ? FORM_EXTERNAL : FORM_MEMORY;
+    struct flat *flat = flat_of(etype, form);
+    view->filetype_flat = flat_of(filetype, form);
     if (flat)
         view->etype_size = flat->shape->size;
     if (!flat || !view->filetype_flat)

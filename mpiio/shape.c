@@ -38,6 +38,22 @@ static struct shape *new_shape(enum shape_kind kind, int64_t size) {
     shape->kind = kind;
     shape->users = 1;
     shape->size = size;
+    shape->element = MPI_DATATYPE_NULL;
+    return shape;
+}
+
+/* A block of the same elements as another one. */
+static struct shape *new_block_like(const struct shape *block, int64_t size) {
+    struct shape *shape = new_shape(SHAPE_BLOCK, size);
+    shape->element = block->element, shape->element_size = block->element_size;
+    return shape;
+}
+
+/* A block of one element. */
+static struct shape *new_element(MPI_Datatype element, int64_t size, enum form form) {
+    struct shape *shape = new_shape(SHAPE_BLOCK, size);
+    if (form == FORM_ELEMENTS)
+        shape->element = element, shape->element_size = size;
     return shape;
 }
 
@@ -47,7 +63,7 @@ struct shape *shape_repeat(int64_t count, int64_t stride, struct shape *child) {
     if (count == 1)
         return hold(child);
     if (child->kind == SHAPE_BLOCK && stride == child->size)
-        return new_shape(SHAPE_BLOCK, count * stride);
+        return new_block_like(child, count * stride);
     struct shape *shape = new_shape(SHAPE_REPEAT, count * child->size);
     if (child->kind == SHAPE_REPEAT && stride == child->count * child->stride) {
         shape->count = count * child->count;
@@ -70,7 +86,8 @@ struct list {
 static void list_add(struct list *list, int64_t displacement, struct shape *child) {
     if (child->size == 0)
         return;
-    if (child->kind == SHAPE_BLOCK && list->count > 0) {
+    int is_plain = child->kind == SHAPE_BLOCK && child->element == MPI_DATATYPE_NULL;
+    if (is_plain && list->count > 0) {
         struct shape_entry *last = &list->entries[list->count - 1];
         if (!last->child && last->displacement + (list->size - last->begin) == displacement) {
             list->size += child->size;
@@ -83,7 +100,7 @@ static void list_add(struct list *list, int64_t displacement, struct shape *chil
         if (!list->entries)
             abort();
     }
-    struct shape *kept = child->kind == SHAPE_BLOCK ? NULL : hold(child);
+    struct shape *kept = is_plain ? NULL : hold(child);
     list->entries[list->count++] = (struct shape_entry){displacement, list->size, kept};
     list->size += child->size;
 }
@@ -318,7 +335,7 @@ static int64_t address(const struct contents *it, int64_t place, int64_t i) {
     return it->is_large ? (int64_t)it->counts[i] : (int64_t)it->addresses[place];
 }
 
-static int flatten(MPI_Datatype type, int is_external, struct piece *piece);
+static int flatten(MPI_Datatype type, enum form form, struct piece *piece);
 
 static void bounds(struct piece *whole, int64_t lower, int64_t upper, int is_first) {
     if (is_first || lower < whole->lower)
@@ -374,13 +391,13 @@ static void flatten_indexed(const struct contents *it, const struct piece *one, 
     list_end(&list, whole);
 }
 
-static int flatten_struct(const struct contents *it, int is_external, struct piece *whole) {
+static int flatten_struct(const struct contents *it, enum form form, struct piece *whole) {
     int64_t count = number(it, 0);
     struct list list = {0};
     int is_first = 1, is_good = 1;
     for (int64_t i = 0; i < count && is_good; i++) {
         struct piece one;
-        is_good = flatten(it->types[i], is_external, &one);
+        is_good = flatten(it->types[i], form, &one);
         if (is_good) {
             add(&list, whole, &one, number(it, 1 + i), address(it, i, 1 + count + i), &is_first);
             shape_release(one.shape);
@@ -463,60 +480,91 @@ static void flatten_darray(const struct contents *it, const struct piece *one, s
     whole->lower = 0, whole->upper = stride;
 }
 
-/* Where the second member of a pair lies, or 0 where it follows at once. */
-static int64_t gap_of_pair(MPI_Datatype type, int64_t *first) {
+/* A pair of a value and an int, as C lays it out. */
+struct pair {
+    MPI_Datatype value;
+    int64_t place; /* of the int */
+};
+
+static int is_pair(MPI_Datatype type, struct pair *pair) {
+    struct float_int { float a; int b; };
     struct double_int { double a; int b; };
     struct long_int { long a; int b; };
     struct short_int { short a; int b; };
     struct long_double_int { long double a; int b; };
-#define PAIR(handle, name) \
+#define PAIR(handle, first, name) \
     if (type == handle) { \
-        *first = sizeof(((struct name *)0)->a); \
-        return __builtin_offsetof(struct name, b); \
+        *pair = (struct pair){first, __builtin_offsetof(struct name, b)}; \
+        return 1; \
     }
-    PAIR(MPI_DOUBLE_INT, double_int)
-    PAIR(MPI_LONG_INT, long_int)
-    PAIR(MPI_SHORT_INT, short_int)
-    PAIR(MPI_LONG_DOUBLE_INT, long_double_int)
+    PAIR(MPI_FLOAT_INT, MPI_FLOAT, float_int)
+    PAIR(MPI_DOUBLE_INT, MPI_DOUBLE, double_int)
+    PAIR(MPI_LONG_INT, MPI_LONG, long_int)
+    PAIR(MPI_SHORT_INT, MPI_SHORT, short_int)
+    PAIR(MPI_LONG_DOUBLE_INT, MPI_LONG_DOUBLE, long_double_int)
 #undef PAIR
     return 0;
 }
 
-static int flatten_named(MPI_Datatype type, int is_external, struct piece *piece) {
+/* Bytes of one value in external32, or -1. What MPI packs counts: its word on sizes is another one now and then. */
+static int64_t external_size(MPI_Datatype type) {
+    char value[64] = {0}, packed[64];
+    MPI_Aint size = 0;
+#if defined(MPICH)
+    /* It has no size for this one, and ends the program. */
+    if (type == MPI_WCHAR)
+        return -1;
+#endif
+    if (PMPI_Pack_external("external32", value, 1, type, packed, sizeof packed, &size) != MPI_SUCCESS)
+        return -1;
+    return size;
+}
+
+static int64_t memory_size(MPI_Datatype type) {
+    MPI_Count size = 0;
+    return PMPI_Type_size_x(type, &size) == MPI_SUCCESS ? (int64_t)size : -1;
+}
+
+static int flatten_pair(const struct pair *pair, enum form form, struct piece *piece) {
+    int64_t first = form == FORM_EXTERNAL ? external_size(pair->value) : memory_size(pair->value);
+    int64_t second = form == FORM_EXTERNAL ? external_size(MPI_INT) : (int64_t)sizeof(int);
+    struct shape *value = new_element(pair->value, first, form), *index = new_element(MPI_INT, second, form);
+    struct list list = {0};
+    list_add(&list, 0, value);
+    list_add(&list, form == FORM_EXTERNAL ? first : pair->place, index);
+    list_end(&list, piece);
+    shape_release(value), shape_release(index);
+    piece->lower = 0, piece->upper = first + second;
+    return 1;
+}
+
+static int flatten_named(MPI_Datatype type, enum form form, struct piece *piece) {
+    struct pair pair;
 #if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1)
     /* Where the index of an unnamed pair lies MPI does not tell. */
     if (combiner_of(type) == MPI_COMBINER_VALUE_INDEX)
         return 0;
 #endif
-    if (is_external) {
-        MPI_Aint size = 0;
-        if (PMPI_Pack_external_size("external32", 1, type, &size) != MPI_SUCCESS)
-            return 0;
-        *piece = (struct piece){new_shape(SHAPE_BLOCK, size), 0, 0, size};
+    if (is_pair(type, &pair))
+        return flatten_pair(&pair, form, piece);
+    if (type == MPI_2INT) {
+        struct shape *one = new_element(MPI_INT, form == FORM_EXTERNAL ? external_size(MPI_INT) : (int)sizeof(int), form);
+        *piece = (struct piece){shape_repeat(2, one->size, one), 0, 0, 2 * one->size};
+        shape_release(one);
         return 1;
     }
-    MPI_Count size = 0, lower = 0, extent = 0;
-    int64_t first = 0, second = gap_of_pair(type, &first);
-    PMPI_Type_size_x(type, &size);
-    PMPI_Type_get_extent_x(type, &lower, &extent);
-    *piece = (struct piece){NULL, 0, lower, lower + extent};
-    if (second) {
-        struct shape *a = new_shape(SHAPE_BLOCK, first), *b = new_shape(SHAPE_BLOCK, sizeof(int));
-        struct list list = {0};
-        list_add(&list, 0, a), list_add(&list, second, b);
-        list_end(&list, piece);
-        shape_release(a), shape_release(b);
-    } else {
-        piece->shape = new_shape(SHAPE_BLOCK, size > 0 ? size : 0);
-    }
+    int64_t size = form == FORM_EXTERNAL ? external_size(type) : memory_size(type);
+    if (size < 0)
+        return 0;
+    *piece = (struct piece){new_element(type, size, form), 0, 0, size};
     return 1;
 }
 
-static int flatten_derived(const struct contents *it, int is_external, struct piece *piece) {
+static int flatten_derived(const struct contents *it, enum form form, struct piece *piece) {
     struct piece one = {0}, run;
     if (it->combiner == MPI_COMBINER_STRUCT)
-        return flatten_struct(it, is_external, piece);
-    if (it->type_count < 1 || !flatten(it->types[0], is_external, &one))
+        return flatten_struct(it, form, piece);
+    if (it->type_count < 1 || !flatten(it->types[0], form, &one))
         return 0;
     int64_t extent = one.upper - one.lower;
     int is_good = 1;
@@ -561,21 +609,22 @@ static int flatten_derived(const struct contents *it, int is_external, struct pi
 }
 
 /* The shape of a datatype. Bounds are MPI's own, but in external32, where nothing is aligned. */
-static int flatten(MPI_Datatype type, int is_external, struct piece *piece) {
+static int flatten(MPI_Datatype type, enum form form, struct piece *piece) {
+    int is_good;
     *piece = (struct piece){0};
     if (type == MPI_DATATYPE_NULL)
         return 0;
-    if (type_is_predefined(type))
-        return flatten_named(type, is_external, piece);
-    struct contents it;
-    int is_good = open_contents(type, &it);
-    is_good = is_good && flatten_derived(&it, is_external, piece);
-    close_contents(&it);
+    if (type_is_predefined(type)) {
+        is_good = flatten_named(type, form, piece);
+    } else {
+        struct contents it;
+        is_good = open_contents(type, &it) && flatten_derived(&it, form, piece);
+        close_contents(&it);
+    }
     if (!is_good) {
         shape_release(piece->shape);
         piece->shape = NULL;
-    }
-    if (is_good && !is_external) {
+    } else if (form != FORM_EXTERNAL) {
         MPI_Count lower = 0, extent = 0;
         PMPI_Type_get_extent_x(type, &lower, &extent);
         piece->lower = lower, piece->upper = lower + extent;
@@ -602,7 +651,7 @@ void flat_release(struct flat *flat) {
 
 /* What is kept with a datatype. */
 struct kept {
-    struct flat *forms[2];
+    struct flat *forms[FORM_COUNT];
 };
 
 static int keyval = MPI_KEYVAL_INVALID;
@@ -611,16 +660,13 @@ static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
 static int forget(MPI_Datatype type, int key, void *value, void *extra) {
     (void)type, (void)key, (void)extra;
     struct kept *kept = value;
-    flat_release(kept->forms[0]), flat_release(kept->forms[1]);
+    for (int form = 0; form < FORM_COUNT; form++)
+        flat_release(kept->forms[form]);
     free(kept);
     return MPI_SUCCESS;
 }
 
-struct flat *flat_of_bytes(void) {
-    return new_flat((struct piece){new_shape(SHAPE_BLOCK, 1), 0, 0, 1});
-}
-
-struct flat *flat_of(MPI_Datatype type, int is_external) {
+struct flat *flat_of(MPI_Datatype type, enum form form) {
     struct kept *kept = NULL;
     struct flat *flat = NULL;
     int is_there = 0;
@@ -630,11 +676,11 @@ struct flat *flat_of(MPI_Datatype type, int is_external) {
     PMPI_Type_get_attr(type, keyval, &kept, &is_there);
     if (!is_there)
         kept = take(sizeof *kept);
-    flat = kept->forms[is_external];
+    flat = kept->forms[form];
     if (!flat) {
         struct piece piece;
-        if (flatten(type, is_external, &piece))
-            flat = kept->forms[is_external] = new_flat(piece);
+        if (flatten(type, form, &piece))
+            flat = kept->forms[form] = new_flat(piece);
     }
     if (flat)
         __atomic_add_fetch(&flat->users, 1, __ATOMIC_RELAXED);

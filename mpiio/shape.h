@@ -32,6 +32,16 @@ struct shape {
     int64_t stride;
     struct shape *child;
     struct shape_entry *entries;
+    MPI_Datatype element; /* what a block is made of, in FORM_ELEMENTS */
+    int64_t element_size;
+};
+
+/* What is asked of a datatype. */
+enum form {
+    FORM_MEMORY,   /* where its bytes lie */
+    FORM_EXTERNAL, /* the same in a file in external32, whose values have sizes of their own and are not aligned */
+    FORM_ELEMENTS, /* as in memory, each block of elements of one datatype that MPI made */
+    FORM_COUNT,
 };
 
 /* A datatype: its shape lies at displacement `shift`. `extent` is the distance of one value to the next. */
@@ -49,11 +59,10 @@ struct flat {
 typedef int (*shape_segment)(void *context, int64_t displacement, int64_t size);
 
 /*
- * The flat form of a datatype, kept with it (as an attribute) until it is freed. With `is_external` sizes are those of
- * external32. NULL where a datatype can't be taken apart. To be released.
+ * A datatype, flat; kept with it (as an attribute) until it is freed. NULL where it can't be taken apart. To be
+ * released.
  */
-struct flat *flat_of(MPI_Datatype type, int is_external);
-struct flat *flat_of_bytes(void);
+struct flat *flat_of(MPI_Datatype type, enum form form);
 void flat_release(struct flat *flat);
 
 /* Whether the datatype is one that MPI made and nobody frees. */

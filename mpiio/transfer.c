@@ -198,67 +198,106 @@ static int64_t move_memory(struct file *file, int is_write, int64_t position, co
     return done;
 }
 
-/* Bytes of one value in external32, or -1. */
-static int64_t external_size(MPI_Datatype type) {
-    MPI_Aint size = 0;
-    return PMPI_Pack_external_size("external32", 1, type, &size) == MPI_SUCCESS ? (int64_t)size : -1;
-}
-
 int64_t data_size(const struct file *file, int64_t count, MPI_Datatype type) {
-    int64_t size, all;
+    int64_t size = -1, all;
     if (file->view.is_external) {
-        size = external_size(type);
+        struct flat *flat = flat_of(type, FORM_EXTERNAL);
+        if (flat)
+            size = flat->shape->size;
+        flat_release(flat);
     } else {
         MPI_Count one = 0;
-        size = PMPI_Type_size_x(type, &one) == MPI_SUCCESS ? (int64_t)one : -1;
+        if (PMPI_Type_size_x(type, &one) == MPI_SUCCESS)
+            size = one;
     }
     return size < 0 || __builtin_mul_overflow(size, count, &all) ? -1 : all;
 }
 
-/* In external32, part by part. Values that are read in part are converted together with what memory had of them. */
+/* Values between memory and external32. */
+struct conversion {
+    char *packed;
+    int64_t size; /* of `packed` */
+    MPI_Aint at;
+    int is_out; /* into memory */
+    int is_bad; /* MPI has refused */
+};
+
+static void convert(struct conversion *it, const struct shape *shape, char *place) {
+    if (shape->size == 0 || it->is_bad)
+        return;
+    if (shape->kind == SHAPE_BLOCK) {
+        int64_t count = shape->size / shape->element_size;
+        for (int64_t done = 0; done < count && !it->is_bad;) {
+            int part = count - done < INT_MAX ? (int)(count - done) : INT_MAX;
+            char *from = place + done * shape->element_size;
+            int result = it->is_out ? PMPI_Unpack_external("external32", it->packed, it->size, &it->at, from, part,
+                                                           shape->element)
+                                    : PMPI_Pack_external("external32", from, part, shape->element, it->packed, it->size,
+                                                         &it->at);
+            it->is_bad = result != MPI_SUCCESS;
+            done += part;
+        }
+    } else if (shape->kind == SHAPE_REPEAT) {
+        for (int64_t i = 0; i < shape->count; i++)
+            convert(it, shape->child, place + i * shape->stride);
+    } else {
+        for (int64_t i = 0; i < shape->count; i++)
+            convert(it, shape->entries[i].child, place + shape->entries[i].displacement);
+    }
+}
+
+/* Converts `count` values that begin at `place`; 0 where MPI refuses. */
+static int convert_values(const struct flat *elements, char *place, int64_t count, char *packed, int64_t size, int is_out) {
+    struct conversion it = {.packed = packed, .size = size, .is_out = is_out};
+    for (int64_t i = 0; i < count; i++)
+        convert(&it, elements->shape, place + i * elements->extent + elements->shift);
+    return !it.is_bad;
+}
+
+/* Fills what was not read of a value with what memory has of it, so that all of it can be converted back. */
+static int complete_value(const struct flat *elements, char *place, char *packed, int64_t got, int64_t one) {
+    char *whole = malloc(one);
+    if (!whole)
+        abort();
+    int is_good = convert_values(elements, place, 1, whole, one, 0);
+    memcpy(packed + got, whole + got, one - got);
+    free(whole);
+    return is_good;
+}
+
+/* In external32, part by part. */
 static int64_t move_external(struct file *file, int is_write, int64_t position, char *buffer, int64_t count,
                              MPI_Datatype type, struct problem *problem) {
-    MPI_Count size = 0, lower = 0, extent = 0;
-    int64_t one = external_size(type), moved = 0;
-    PMPI_Type_size_x(type, &size);
-    PMPI_Type_get_extent_x(type, &lower, &extent);
+    struct flat *elements = flat_of(type, FORM_ELEMENTS);
+    int64_t one = data_size(file, 1, type), moved = 0;
     int64_t part_max = EXTERNAL_SIZE_MAX / one > 0 ? EXTERNAL_SIZE_MAX / one : 1;
     char *packed = malloc((part_max < count ? part_max : count) * one);
+    if (!elements)
+        fail(problem, MPI_ERR_TYPE, "tabane: the datatype in memory can't be taken apart");
     if (!packed)
         fail(problem, MPI_ERR_NO_MEM, "tabane: no memory for the conversion to external32");
     for (int64_t done = 0; done < count && problem->class == MPI_SUCCESS;) {
-        int part = (int)(count - done < part_max ? count - done : part_max);
-        char *place = buffer + done * extent;
+        int64_t part = count - done < part_max ? count - done : part_max, size = part * one;
+        char *place = buffer + done * elements->extent;
         struct memory memory = {packed, NULL};
-        MPI_Aint at = 0;
-        if (is_write && PMPI_Pack_external("external32", place, part, type, packed, part * one, &at) != MPI_SUCCESS) {
-            fail(problem, MPI_ERR_CONVERSION, "tabane: MPI does not convert this datatype to external32");
-            break;
+        int is_good = !is_write || convert_values(elements, place, part, packed, size, 0);
+        int64_t got = is_good ? move_memory(file, is_write, position + done * one, &memory, size, problem) : 0;
+        int64_t whole = got / one, rest = got % one;
+        if (!is_write && rest > 0) {
+            is_good = is_good && complete_value(elements, place + whole * elements->extent, packed + whole * one, rest, one);
+            is_good = is_good && convert_values(elements, place, whole + 1, packed, size, 1);
+        } else if (!is_write) {
+            is_good = is_good && convert_values(elements, place, whole, packed, size, 1);
         }
-        int64_t got = move_memory(file, is_write, position + done * one, &memory, part * one, problem);
-        int64_t whole = got / one;
-        at = 0;
-        if (!is_write && got % one != 0) {
-            MPI_Aint end = 0;
-            char *rest = malloc(one);
-            if (!rest)
-                abort();
-            PMPI_Pack_external("external32", place + whole * extent, 1, type, rest, one, &end);
-            memcpy(packed + whole * one + got % one, rest + got % one, one - got % one);
-            free(rest);
-            whole++;
-        }
-        if (!is_write && PMPI_Unpack_external("external32", packed, whole * one, &at, place, (int)whole, type) !=
-                             MPI_SUCCESS) {
-            fail(problem, MPI_ERR_CONVERSION, "tabane: MPI does not convert this datatype from external32");
-            break;
-        }
-        moved += got == part * one ? part * size : got / one * size + got % one * size / one;
-        if (got < part * one)
+        if (!is_good)
+            fail(problem, MPI_ERR_CONVERSION, "tabane: MPI does not convert a datatype to or from external32");
+        moved += whole * elements->shape->size + rest * elements->shape->size / one;
+        if (got < size)
             break;
         done += part;
     }
     free(packed);
+    flat_release(elements);
     return moved;
 }
 
@@ -278,8 +317,10 @@ static int lock_range(struct file *file, short kind, int64_t position, int64_t s
 
 int64_t transfer(struct file *file, int is_write, int64_t position, void *buffer, int64_t count, MPI_Datatype type,
                  struct problem *problem) {
+    if (problem->class != MPI_SUCCESS)
+        return 0;
     int64_t size = data_size(file, count, type), end, moved = 0;
-    if (problem->class != MPI_SUCCESS || size == 0)
+    if (size == 0)
         return 0;
     if (size < 0 || __builtin_add_overflow(position, size, &end) || end > file->view.tiles->size) {
         fail(problem, MPI_ERR_ARG, "tabane: an access ends beyond the largest offset, or the filetype has no bytes");
@@ -297,7 +338,7 @@ int64_t transfer(struct file *file, int is_write, int64_t position, void *buffer
     } else if (file->view.is_external) {
         moved = move_external(file, is_write, position, buffer, count, type, problem);
     } else {
-        struct flat *flat = flat_of(type, 0);
+        struct flat *flat = flat_of(type, FORM_MEMORY);
         if (!flat) {
             fail(problem, MPI_ERR_TYPE, "tabane: the datatype in memory can't be taken apart");
         } else {

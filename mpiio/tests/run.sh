@@ -1,0 +1,74 @@
+#!/bin/sh
+# Tries libtabane_mpiio: every program here runs over a directory of tmpfs with MPI alone, over tabane: with the library,
+# and over tmpfs with it. What they print and the files that they leave have to be the same.
+#
+#   run.sh PROGRAMS LIBRARY-DIRECTORY MPICC [TEST...]      MPIEXEC: the command that goes before "-n 4" (mpiexec)
+set -eu
+
+programs=$(cd "$1" && pwd) libraries=$(cd "$2" && pwd) mpicc=$3
+shift 3
+sources=$(cd "$(dirname "$0")" && pwd)
+: "${MPIEXEC:=mpiexec}" "${PROCESSES:=4}"
+# Those that MPI's own library does not stand run over tabane: alone.
+compared="views pointers requests files atomic large"
+alone="random_types external32"
+
+if [ "${TABANE_MPIIO_WORK:-}" = "" ]; then
+    # shellcheck disable=SC2154 # set by trap
+    work=$(mktemp -d /dev/shm/tabane-mpiio.XXXXXX)
+    trap 'rm -rf "$work"' EXIT
+    export TABANE_MPIIO_WORK="$work"
+    "$programs/tabane" run --run-directory "$work/run" --servers 2 --store memory:size=512M -- \
+        sh "$0" "$programs" "$libraries" "$mpicc" "$@"
+    exit
+fi
+
+work=$TABANE_MPIIO_WORK
+library=$libraries/libtabane_mpiio.so
+failures=0
+
+# run PLACE OUTPUT TEST [with the library]
+run() {
+    if [ "${4:-}" ]; then
+        # shellcheck disable=SC2086 # MPIEXEC has options
+        $MPIEXEC -n "$PROCESSES" env LD_PRELOAD="$library" "$work/$3" "$1" </dev/null >"$2" 2>"$2.errors"
+    else
+        # shellcheck disable=SC2086
+        $MPIEXEC -n "$PROCESSES" "$work/$3" "$1" </dev/null >"$2" 2>"$2.errors"
+    fi
+}
+
+fail() {
+    failures=$((failures + 1))
+    echo "mpiio: $1" >&2
+    tail -n 5 "$work"/*.out "$work"/*.errors >&2 2>/dev/null || true
+}
+
+same() {
+    diff -r "$1" "$2" >"$work/difference" 2>&1 || { fail "$3"; head -n 20 "$work/difference" >&2; }
+}
+
+try() {
+    test=$1
+    rm -rf "$work/plain" "$work/beside" "$work/ours" "$work"/*.out "$work"/*.errors
+    mkdir "$work/plain" "$work/beside"
+    "$programs/tabane" mkdir "/$test"
+    $mpicc -std=gnu11 -Wall -Wextra -O1 -o "$work/$test" "$sources/$test.c"
+    run "tabane:/$test" "$work/ours.out" "$test" with || { fail "$test: over tabane:"; return; }
+    grep -q '^done$' "$work/ours.out" || { fail "$test: over tabane: it did not come to its end"; return; }
+    "$programs/tabane" cp -r ":/$test" "$work/ours" >/dev/null 2>&1
+    ls -A "$work/ours" | grep shared && fail "$test: a hidden file is left"
+    case " $alone " in *" $test "*) echo "mpiio: $test: good"; return ;; esac
+    run "$work/plain" "$work/plain.out" "$test" || { fail "$test: over tmpfs, with MPI alone"; return; }
+    run "$work/beside" "$work/beside.out" "$test" with || { fail "$test: over tmpfs, with the library"; return; }
+    same "$work/plain.out" "$work/ours.out" "$test: MPI alone and tabane: print different lines"
+    same "$work/plain" "$work/ours" "$test: MPI alone and tabane: leave different files"
+    same "$work/plain.out" "$work/beside.out" "$test: over tmpfs the library prints different lines"
+    same "$work/plain" "$work/beside" "$test: over tmpfs the library leaves different files"
+    [ "$failures" -gt 0 ] || echo "mpiio: $test: good"
+}
+
+for test in ${*:-$compared $alone}; do
+    try "$test"
+done
+[ "$failures" -eq 0 ] || { echo "mpiio: $failures failures" >&2; exit 1; }
