@@ -409,7 +409,8 @@ CALL(MPI_File_get_view,
 
 static int type_extent(struct file *file, MPI_Datatype type, MPI_Count *extent) {
     struct problem problem = {0};
-    struct flat *flat = type == MPI_DATATYPE_NULL ? NULL : flat_of(type, file->view.is_external ? FORM_EXTERNAL : FORM_MEMORY);
+    enum form form = file->view.is_external ? FORM_EXTERNAL : FORM_MEMORY;
+    struct flat *flat = type == MPI_DATATYPE_NULL ? NULL : flat_of(type, form);
     if (flat)
         *extent = flat->extent;
     else

@@ -33,7 +33,15 @@ struct view {
 };
 
 /* A split collective call that has begun. */
-enum split { SPLIT_NONE, SPLIT_READ_AT, SPLIT_WRITE_AT, SPLIT_READ, SPLIT_WRITE, SPLIT_READ_ORDERED, SPLIT_WRITE_ORDERED };
+enum split {
+    SPLIT_NONE,
+    SPLIT_READ_AT,
+    SPLIT_WRITE_AT,
+    SPLIT_READ,
+    SPLIT_WRITE,
+    SPLIT_READ_ORDERED,
+    SPLIT_WRITE_ORDERED,
+};
 
 struct file {
     MPI_File handle;

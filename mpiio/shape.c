@@ -180,7 +180,8 @@ static int segments_of_list(const struct shape *shape, int64_t base, int64_t fro
     return 0;
 }
 
-int shape_walk(const struct shape *shape, int64_t base, int64_t from, int64_t to, shape_segment segment, void *context) {
+int shape_walk(const struct shape *shape, int64_t base, int64_t from, int64_t to, shape_segment segment,
+               void *context) {
     if (from >= to)
         return 0;
     if (shape->kind == SHAPE_BLOCK)
@@ -548,7 +549,8 @@ static int flatten_named(MPI_Datatype type, enum form form, struct piece *piece)
     if (is_pair(type, &pair))
         return flatten_pair(&pair, form, piece);
     if (type == MPI_2INT) {
-        struct shape *one = new_element(MPI_INT, form == FORM_EXTERNAL ? external_size(MPI_INT) : (int)sizeof(int), form);
+        int64_t size = form == FORM_EXTERNAL ? external_size(MPI_INT) : (int64_t)sizeof(int);
+        struct shape *one = new_element(MPI_INT, size, form);
         *piece = (struct piece){shape_repeat(2, one->size, one), 0, 0, 2 * one->size};
         shape_release(one);
         return 1;

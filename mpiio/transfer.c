@@ -247,7 +247,8 @@ static void convert(struct conversion *it, const struct shape *shape, char *plac
 }
 
 /* Converts `count` values that begin at `place`; 0 where MPI refuses. */
-static int convert_values(const struct flat *elements, char *place, int64_t count, char *packed, int64_t size, int is_out) {
+static int convert_values(const struct flat *elements, char *place, int64_t count, char *packed, int64_t size,
+                          int is_out) {
     struct conversion it = {.packed = packed, .size = size, .is_out = is_out};
     for (int64_t i = 0; i < count; i++)
         convert(&it, elements->shape, place + i * elements->extent + elements->shift);
@@ -284,7 +285,8 @@ static int64_t move_external(struct file *file, int is_write, int64_t position, 
         int64_t got = is_good ? move_memory(file, is_write, position + done * one, &memory, size, problem) : 0;
         int64_t whole = got / one, rest = got % one;
         if (!is_write && rest > 0) {
-            is_good = is_good && complete_value(elements, place + whole * elements->extent, packed + whole * one, rest, one);
+            char *last = place + whole * elements->extent;
+            is_good = is_good && complete_value(elements, last, packed + whole * one, rest, one);
             is_good = is_good && convert_values(elements, place, whole + 1, packed, size, 1);
         } else if (!is_write) {
             is_good = is_good && convert_values(elements, place, whole, packed, size, 1);

@@ -8,7 +8,7 @@
  * Region `i` of process `r` of `n` lies at (i n + r) (size + spacing) in a file that is not contiguous, else at
  * (r count + i) size; in memory the same without the others. Each pass is timed from a barrier to the slowest process's
  * end, with a sync if it is asked for. One line of JSON is printed for each repetition of each pass; bytes are those of
- * regions. Verification is apart from what is timed: memory is compared after each read, and gaps of the file at the end.
+ * regions. Verification is apart from what is timed: memory is compared after each read, the file's gaps at the end.
  */
 #include <mpi.h>
 
@@ -178,7 +178,7 @@ static void usage(void) {
     if (rank == 0)
         fprintf(stderr, "usage: hpio [-s SIZE] [-p SPACING] [-n COUNT] [-m c|n] [-f c|n] [-i] [-y] [-r REPETITIONS] "
                         "[-l LABEL] PATH\n"
-                        "  -s, -p, -n   bytes of a region (5992), bytes between two (256), regions of a process (30729)\n"
+                        "  -s, -p, -n   bytes of a region (5992), bytes between two (256), regions a process (30729)\n"
                         "  -m, -f       memory and file are contiguous or not: c or n (c, n)\n"
                         "  -i           independent calls, not collective ones\n"
                         "  -y           a write is timed with MPI_File_sync\n");

@@ -11,8 +11,8 @@ static void contiguous(void) {
     int numbers[3] = {1, 256, -2};
     double values[2] = {1.0, -2.5}, back[4] = {0};
     unsigned char bytes[28];
-    const unsigned char expected[28] = {0, 0, 0, 1, 0, 0, 1, 0, 255, 255, 255, 254, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0, 0xc0, 4,
-                                        0, 0, 0, 0, 0, 0};
+    const unsigned char expected[28] = {0, 0, 0, 1, 0, 0, 1, 0, 255, 255, 255, 254, 0x3f, 0xf0, 0, 0, 0, 0,
+                                        0, 0, 0xc0, 4, 0, 0, 0, 0, 0, 0};
     MPI_Aint extent;
     GOOD(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "external32", MPI_INFO_NULL));
     GOOD(MPI_File_get_type_extent(file, MPI_DOUBLE, &extent));
