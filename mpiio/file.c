@@ -161,7 +161,16 @@ int raise_problem(MPI_File handle, const struct problem *problem) {
     if (is_fatal(handle)) {
         fprintf(stderr, "%s\n", problem->words);
         code = problem->class;
+#if defined(OPEN_MPI)
+        if (handle == MPI_FILE_NULL)
+            PMPI_Abort(MPI_COMM_WORLD, code);
+#endif
     }
+#if defined(OPEN_MPI)
+    /* It takes no MPI_FILE_NULL here; a handler of the program's own for failures to open is not called then. */
+    if (handle == MPI_FILE_NULL)
+        return code;
+#endif
     PMPI_File_call_errhandler(handle, code);
     return code;
 }
