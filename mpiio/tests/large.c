@@ -4,7 +4,7 @@
  */
 #include "test.h"
 
-#define PIECES 70000
+#define PIECES 35000
 
 int main(int argc, char **argv) {
     start(argc, argv);
@@ -16,10 +16,10 @@ int main(int argc, char **argv) {
     for (int i = 0; i < PIECES * 4; i++)
         numbers[i] = rank * 1000000 + i;
     /* More pieces than a list takes, in the file and in memory. */
-    MPI_Type_vector(PIECES, 1, 64 * process_count, MPI_INT, &strided);
+    MPI_Type_vector(PIECES, 1, 256 * process_count, MPI_INT, &strided);
     MPI_Type_vector(PIECES, 1, 4, MPI_INT, &spread);
     MPI_Type_commit(&strided), MPI_Type_commit(&spread);
-    GOOD(MPI_File_set_view(file, far + 256 * rank, MPI_INT, strided, "native", MPI_INFO_NULL));
+    GOOD(MPI_File_set_view(file, far + 1024 * rank, MPI_INT, strided, "native", MPI_INFO_NULL));
     GOOD(MPI_File_write_at_all(file, 0, numbers, 1, spread, &status));
     tell("written", count_of(&status, MPI_INT));
     GOOD(MPI_File_read_at_all(file, 0, back, 1, spread, &status));
@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
     GOOD(MPI_File_get_size(file, &size));
     tell("size", size);
     /* The end within many pieces. */
-    GOOD(MPI_File_set_size(file, far + 10000 * 256 * process_count));
+    GOOD(MPI_File_set_size(file, far + 10000 * 1024 * process_count));
     GOOD(MPI_File_read_at(file, 0, back, PIECES, MPI_INT, &status));
     CHECK(count_of(&status, MPI_INT) == 10000);
     GOOD(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL));

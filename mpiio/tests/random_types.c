@@ -76,8 +76,12 @@ static MPI_Datatype derive(MPI_Datatype inner, int is_file) {
             kinds[i] = draw(2) ? MPI_DISTRIBUTE_CYCLIC : MPI_DISTRIBUTE_BLOCK;
             arguments[i] = kinds[i] == MPI_DISTRIBUTE_CYCLIC ? 1 + draw(2) : MPI_DISTRIBUTE_DFLT_DARG;
         }
-        MPI_Type_create_darray(4, draw(4), 2, whole, kinds, arguments, grid, draw(2) ? MPI_ORDER_C : MPI_ORDER_FORTRAN,
-                               inner, &type);
+        int place = draw(4), order = draw(2) ? MPI_ORDER_C : MPI_ORDER_FORTRAN, size;
+        MPI_Type_size(inner, &size);
+        if (size > 0) /* Open MPI refuses it of nothing. */
+            MPI_Type_create_darray(4, place, 2, whole, kinds, arguments, grid, order, inner, &type);
+        else
+            MPI_Type_contiguous(4, inner, &type);
         break;
     }
     default:
