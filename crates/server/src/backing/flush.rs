@@ -62,6 +62,8 @@ struct FlushRun {
 
 /// What could not be brought into line: reasons by path.
 type Failures = BTreeMap<Vec<u8>, Vec<u8>>;
+/// One of them.
+type ToldFailure = (Vec<u8>, Vec<u8>);
 
 /// `Flush`, at the home of the root.
 pub fn flush(core: &Rc<Core>, caller: &Caller, params: &[u8], _: &mut Vec<u8>) -> Result<Progress, Failure> {
@@ -173,7 +175,7 @@ impl Core {
     }
 
     /// What the last flush that has ended could not carry: how much, and some of it with reasons.
-    pub fn flush_failures(&self) -> (u64, Vec<(Vec<u8>, Vec<u8>)>) {
+    pub fn flush_failures(&self) -> (u64, Vec<ToldFailure>) {
         let Some(backing) = &self.backing else { return (0, Vec::new()) };
         let known = backing.flushes.known.borrow();
         let Some(run) = known.iter().rfind(|run| run.is_ended.get()) else { return (0, Vec::new()) };

@@ -6,8 +6,8 @@
 //! 1. Every change of a file on this server that comes after a wish is noted by it (`note_change`, from
 //!    `Core::commit`).
 //! 2. A share counts as carried only if its bytes were synced behind (by this server, or by the home, which is the last
-//!    to sync the file) after the last of them was written, and nothing
-//!    was noted since the wish began (`note_carried`); a server that does not know the wish says that it was changed.
+//!    to sync the file) after the last of them was written, and nothing was noted since the wish began
+//!    (`note_carried`); a server that does not know the wish says that it was changed.
 
 use super::flush::WAIT_NS;
 use super::pace::Patience;
