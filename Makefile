@@ -65,7 +65,7 @@ mpiio:
 	  -o $(MPIIO)/libtabane_mpiio.so mpiio/*.c $(MPIIO)/libtabane.so.0 -Wl,-rpath,'$$ORIGIN' -ldl -lpthread
 
 mpiio-test: mpiio
-	@sh mpiio/tests/run.sh $(RELEASE) $(MPIIO) $(MPICC)
+	@sh mpiio/tests/run.sh $(RELEASE) $(MPIIO) $(MPICC) $(MPIIO_TESTS)
 
 # Contents, links and pictures of the book, and every command that it shows.
 book-test: build

@@ -132,6 +132,7 @@ fn seeds() -> Vec<Vec<u8>> {
                 same_as: FileId(7),
             },
             is_left: false,
+            seen: None,
         }
         .to_bytes(),
         CloseHeldRequest { closed: Batch(vec![Closed { file: FileId(7), number: 3 }]) }.to_bytes(),

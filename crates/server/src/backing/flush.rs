@@ -54,10 +54,19 @@ struct FlushRun {
     ended: Notice<()>,
     /// Nobody has asked for it but servers.
     patience: Patience,
+    /// The one that nobody waited for when this was asked for: what it does from then on is done for this one.
+    before: Option<Rc<FlushRun>>,
     done: Cell<u64>,
     bytes: Cell<u64>,
     left: Cell<u64>,
     failures: RefCell<Failures>,
+}
+
+impl FlushRun {
+    /// A number of this one, and of the one before.
+    fn sum(&self, number: impl Fn(&FlushRun) -> u64) -> u64 {
+        number(self) + self.before.as_ref().map_or(0, |before| number(before))
+    }
 }
 
 /// What could not be brought into line: reasons by path.
@@ -165,9 +174,9 @@ impl Core {
         FlushReply {
             ticket: run.ticket,
             state: if is_ended { flush_states::ENDED } else { flush_states::RUNNING },
-            done: run.done.get(),
-            bytes: run.bytes.get(),
-            left: run.left.get(),
+            done: run.sum(|run| run.done.get()),
+            bytes: run.sum(|run| run.bytes.get()),
+            left: run.sum(|run| run.left.get()),
             failed: failures.len() as u64,
             paths,
             reasons,
@@ -188,12 +197,14 @@ impl Core {
     fn ask_for_flush(self: &Rc<Self>, paths: Vec<Vec<u8>>) -> Rc<FlushRun> {
         let known = self.backing().flushes.known.borrow();
         // What goes when nobody waits for it goes now.
+        let is_patient = |run: &&Rc<FlushRun>| !run.is_ended.get() && run.patience.get() > flush_patience::NONE;
+        let before = known.iter().find(is_patient).cloned();
         known.iter().filter(|run| !run.is_ended.get()).for_each(|run| run.patience.set(flush_patience::NONE));
         if let Some(run) = known.iter().find(|run| !run.is_begun.get() && run.paths == paths) {
             return run.clone();
         }
         drop(known);
-        self.start_flush(paths, flush_patience::NONE)
+        self.start_flush(paths, flush_patience::NONE, before)
     }
 
     /// Begins a flush for servers that have changes, unless there is one, which is as urgent then.
@@ -205,10 +216,10 @@ impl Core {
                 return run.patience.set(run.patience.get().min(patience));
             }
         }
-        let _: Rc<FlushRun> = self.start_flush(Vec::new(), patience);
+        let _: Rc<FlushRun> = self.start_flush(Vec::new(), patience, None);
     }
 
-    fn start_flush(self: &Rc<Self>, paths: Vec<Vec<u8>>, patience: u8) -> Rc<FlushRun> {
+    fn start_flush(self: &Rc<Self>, paths: Vec<Vec<u8>>, patience: u8, before: Option<Rc<FlushRun>>) -> Rc<FlushRun> {
         let flushes = &self.backing().flushes;
         let mut known = flushes.known.borrow_mut();
         // Numbers of an earlier life mean nothing.
@@ -216,7 +227,7 @@ impl Core {
             if flushes.last_ticket.get() == 0 { self.reactor.random() >> 16 } else { flushes.last_ticket.get() };
         flushes.last_ticket.set(ticket + 1);
         let patience = Rc::new(Cell::new(patience));
-        let run = Rc::new(FlushRun { ticket: ticket + 1, paths, patience, ..FlushRun::default() });
+        let run = Rc::new(FlushRun { ticket: ticket + 1, paths, patience, before, ..FlushRun::default() });
         known.push_back(run.clone());
         if known.len() > FLUSHES_MAX && known[0].is_ended.get() {
             known.pop_front();
