@@ -203,6 +203,8 @@ impl<G> HandleTable<G> {
         let state = &self.states[handle.0 as usize];
         assert!(matches!(state, HandleState::Moving | HandleState::Opening(_)), "what is in use is not free");
         if let Some((ticket, waker)) = self.openers.pop_front() {
+            // Of an open that failed nothing is left.
+            self.states[handle.0 as usize] = HandleState::Moving;
             self.granted.insert(ticket, handle);
             return Some(waker);
         }
@@ -286,6 +288,18 @@ mod tests {
         assert!(table.set_free(HandleId(3)).is_none());
         assert_eq!(table.take(), Some(HandleId(3)));
         assert_eq!(table.counts(), (HANDLES_MAX, 0, HANDLES_MAX, 0));
+    }
+
+    /// Goal: the number of an open that failed serves whoever waits for one.
+    #[test]
+    fn numbers_of_failed_opens_go_on() {
+        let mut table = HandleTable::<HandleId>::new();
+        let taken: Vec<_> = (0..HANDLES_MAX).map(|_| table.take().unwrap()).collect();
+        table.set_opening(taken[4], opened("missing", 0));
+        let (ticket, _) = table.join_queue(Waker::noop().clone());
+        assert!(table.set_free(taken[4]).is_some());
+        assert_eq!(table.poll_queue(ticket, Waker::noop()).ok(), Some(taken[4]));
+        table.set_opening(taken[4], opened("there", 0));
     }
 
     /// Goal: a handle is used again while it is young and nothing on its way has changed.
