@@ -255,8 +255,11 @@ impl Core {
         let own = self.tables.borrow().backing.place(directory).cloned();
         match own {
             Some(own) if *own.path != *anew.path && own.inode == anew.inode => {
-                let place = BackingPlace { path: anew.path.to_vec(), ..own };
-                self.change([Record::PlacePut { id: directory, place }])?;
+                let place = BackingPlace { path: anew.path.to_vec(), ..own.clone() };
+                // Whoever gives it another name has to tell the server of the one before that it is left.
+                if place.name() == own.name() {
+                    self.change([Record::PlacePut { id: directory, place }])?;
+                }
             }
             Some(_) => {}
             None => backing.paths.borrow_mut().put(directory, anew.clone()),
