@@ -41,6 +41,8 @@ const STEP_COUNT: usize = 16;
 const ENTRIES_MAX: usize = 64;
 /// Wishes that are kept; those that have ended go first.
 const CARRIES_MAX: usize = 4096;
+/// What a directory has to wait for that takes another one's name.
+pub const NOT_EMPTY: &str = "the directory is not empty there";
 /// Bits of rights while a file is written.
 const HIDDEN_MODE: u32 = 0o600;
 const KEY_SPACE: &[u8] = b"user.";
@@ -334,6 +336,7 @@ impl Core {
             let now = backing.look_for(parent, name).await?;
             match (now.as_ref().is_some_and(is_it), renamed) {
                 (true, _) => {}
+                (false, Err(error)) if error.is_not_empty() => return Err(words(NOT_EMPTY)),
                 (false, Err(error)) => return Err(backing.failure(error)),
                 (false, Ok(())) => return Err(words("somebody else is changing the same name there")),
             }

@@ -9,7 +9,7 @@
 //!    files take each other's names one of them is parked under a hidden name.
 //! 3. Nothing is removed that is not what is known to be there.
 
-use super::carry::{LIST_START, is_known, is_next, known_found, reason_of};
+use super::carry::{LIST_START, NOT_EMPTY, is_known, is_next, known_found, reason_of};
 use super::pace::Patience;
 use super::places::DirectoryBehind;
 use super::{add, joined};
@@ -585,7 +585,7 @@ impl Pass {
         // What was in one that is gone here goes first; one that is elsewhere takes it along.
         let is_of_before = |other: &ChangedEntry| other.directory == there && other.behind.known.is_some();
         if entry.kind == Kind::Directory && there != id && self.names.iter().any(is_of_before) {
-            return Err(Hindrance::Waits("the directory is not empty there".to_owned()));
+            return Err(Hindrance::Waits(NOT_EMPTY.to_owned()));
         }
         if known.is_some() && self.clear_other_kind(entry, &directory, known.as_ref()).await? {
             known = None;
@@ -672,7 +672,7 @@ impl Pass {
         };
         match removed {
             Err(error) if error.is_not_empty() => {
-                return Err(Hindrance::Waits("the directory is not empty there".to_owned()));
+                return Err(Hindrance::Waits(NOT_EMPTY.to_owned()));
             }
             Err(error) if !error.is_not_found() => return Err(backing.failure(error).into()),
             _ => {}
@@ -820,6 +820,7 @@ impl Pass {
                     self.run.bytes.set(self.run.bytes.get() + reply.bytes);
                     return Ok(());
                 }
+                _ if reply.reason == NOT_EMPTY.as_bytes() => return Err(Hindrance::Waits(NOT_EMPTY.to_owned())),
                 _ => return Err(Hindrance::Failed(reply.reason)),
             }
         }
