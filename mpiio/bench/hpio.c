@@ -143,7 +143,8 @@ static void verify_gaps(const struct pattern *it) {
     CHECK(MPI_File_close(&file));
     free(part);
     if (bytes > 0)
-        fprintf(stderr, "hpio: %s: %ld bytes between the regions, where nobody wrote, are not zero\n", it->label, bytes);
+        fprintf(stderr, "hpio: %s: %ld bytes between the regions, where nobody wrote, are not zero\n", it->label,
+                bytes);
 }
 
 static void run(const struct pattern *it) {

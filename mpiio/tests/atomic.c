@@ -1,7 +1,7 @@
 /*
  * Goal: in atomic mode accesses that overlap happen one after the other, also of many parts; without it what one
- * process has written another one sees after the calls that MPI asks for. Method: all processes write the same places again and
- * again; what each reads is of one process. It is tried over servers that share the file's chunks.
+ * process has written another one sees after the calls that MPI asks for. Method: all processes write the same places
+ * again and again; what each reads is of one process. It is tried over servers that share the file's chunks.
  */
 #include "test.h"
 

@@ -20,6 +20,8 @@ if [ "${TABANE_MPIIO_WORK:-}" = "" ]; then
     # shellcheck disable=SC2154 # set by trap
     work=$(mktemp -d /dev/shm/tabane-mpiio.XXXXXX)
     trap 'rm -rf "$work"' EXIT
+    # Not all shells go through the exit when a signal ends them.
+    trap 'exit 130' INT TERM HUP
     export TABANE_MPIIO_WORK="$work"
     "$programs/tabane" run --run-directory "$work/run" --servers 2 --store memory:size=2G -- \
         sh "$0" "$programs" "$libraries" "$mpicc" "$@"

@@ -120,8 +120,8 @@ impl RdBench {
         let (columns, rows) = self.grid.unwrap_or_else(|| Decomposition::squarest(procs));
         if columns * rows != procs {
             return Err(format!(
-                "--grid {columns}x{rows} is for {} processes, and there are {procs}; change one of them, or leave --grid \
-                 out",
+                "--grid {columns}x{rows} is for {} processes, and there are {procs}; change one of them, or leave \
+                 --grid out",
                 columns * rows
             ));
         }

@@ -138,7 +138,8 @@ impl Servers {
         share: &Share<IoSlice<'_>>,
         targets: Vec<PiecePages>,
     ) -> Result<bool, RequestError> {
-        // Cut off between two of its steps such a request is to be sent again, with bytes that go with the server's pages.
+        // Cut off between two of its steps such a request is to be sent again, with bytes that go with the server's
+        // pages.
         if !share.pieces.is_sorted_by(|one, next| one.chunk_index < next.chunk_index) {
             return Ok(false);
         }

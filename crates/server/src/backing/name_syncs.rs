@@ -1,5 +1,5 @@
-//! Syncs of directories behind, shared by those who wait for one of the same directory: whoever comes while one is under
-//! way waits for the next, which is one for all of them.
+//! Syncs of directories behind, shared by those who wait for one of the same directory: whoever comes while one is
+//! under way waits for the next, which is one for all of them.
 //!
 //! Invariant: a sync counts only for those who asked before it began.
 

@@ -255,7 +255,7 @@ pub fn write_pieces(
     };
     for (index, (write, piece)) in writes.into_iter().zip(&request.pieces.0).enumerate() {
         // A transaction touches a chunk once. A request that names one twice is applied in several steps, each of which
-        // says how far it has come, and the last has the outcome. Each takes the size along, for no bytes lie beyond it.
+        // says how far it has come, and the last has the outcome. Each takes the size along: no bytes lie beyond it.
         let earlier = &request.pieces.0[..index];
         if index > done && !distinct && earlier.iter().any(|other| other.chunk_index == piece.chunk_index) {
             let grown = inode.as_mut().map(|inode| {
