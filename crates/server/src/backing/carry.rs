@@ -19,8 +19,6 @@ use crate::core::{Core, Failure, Notice, all, until};
 use crate::files::inodes::Inode;
 use crate::handlers::{Progress, later};
 use crate::journal::records::Record;
-use crate::journal::tables::Tables;
-use crate::names::{WalkPosition, cursor_of};
 use crate::process::options::FlushPolicy;
 use reactor::backing::{
     AttributeChange, BackingAttributes, BackingDirectory, BackingError, CALL_SIZE_MAX, FileKind, RenameMode, SeekKind,
@@ -29,16 +27,11 @@ use reactor::{Class, LocalFuture, Nanos};
 use std::cell::Cell;
 use std::rc::Rc;
 use wire::messages::*;
-use wire::{Attributes, Decode, Encode, FileId, Kind, Operation, Status};
+use wire::{Attributes, Decode, FileId, Kind, Operation, Status};
 
 /// Attempts at a file that is written to meanwhile.
 const ATTEMPTS_MAX: u32 = 3;
 const ATTEMPT_PAUSE_NS: Nanos = 200_000_000;
-/// Names that a server looks through for one answer and at a time, and entries of one, which have to fit into a
-/// message.
-const WALK_COUNT: usize = 4096;
-const STEP_COUNT: usize = 16;
-const ENTRIES_MAX: usize = 64;
 /// Wishes that are kept; those that have ended go first.
 const CARRIES_MAX: usize = 4096;
 /// What a directory has to wait for that takes another one's name.
@@ -70,37 +63,6 @@ pub fn carry_inode(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> 
     let core = core.clone();
     later(async move { Ok(core.carry_inode(request).await) })
 }
-
-/// `NoteBehind`, at the server of a name.
-pub fn note_behind(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
-    let request = NoteBehindRequest::from_bytes(params)?;
-    core.check_backing()?;
-    let core = core.clone();
-    later(async move {
-        core.note_behind(request).await?;
-        Ok(Empty {})
-    })
-}
-
-/// `ListChanges`: what is not behind as it is here, as far as this server knows.
-pub fn list_changes(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
-    let request = ListChangesRequest::from_bytes(params)?;
-    core.check_backing()?;
-    core.list_changes(&request).encode(reply);
-    Ok(Progress::Done)
-}
-
-/// The stages of a list of changes.
-mod stages {
-    pub const END: u8 = 0;
-    pub const NAMES: u8 = 1;
-    pub const RECORDS: u8 = 2;
-    pub const INODES: u8 = 3;
-}
-
-/// Where a list of changes begins.
-pub const LIST_START: ListChangesRequest =
-    ListChangesRequest { stage: stages::NAMES, directory: 0, cursor: 0, name: Vec::new() };
 
 /// Whether something behind is what is known of it. Of a directory its inode counts.
 pub fn is_known(found: &BackingAttributes, known: &KnownBehind) -> bool {
@@ -787,138 +749,6 @@ impl Core {
         }
     }
 
-    async fn note_next(self: &Rc<Self>, request: &CarryInodeRequest, next: KnownBehind) -> Result<(), Failure> {
-        let next = Some(NextBehind { known: next, id: request.id });
-        let behind = NameBehind { known: request.known.clone(), next, same_as: request.same_as };
-        self.have_noted(request.parent, request_name(request), behind).await
-    }
-
-    async fn note_now(self: &Rc<Self>, request: &CarryInodeRequest, known: &KnownBehind) -> Result<(), Failure> {
-        let behind = NameBehind { known: Some(known.clone()), next: None, same_as: request.id };
-        self.have_noted(request.parent, request_name(request), behind).await
-    }
-
-    /// Has the server of a name know what is behind there.
-    pub(super) async fn have_noted(
-        self: &Rc<Self>,
-        directory: FileId,
-        name: &[u8],
-        behind: NameBehind,
-    ) -> Result<(), Failure> {
-        let server = self.cluster.dentry_server(directory, name);
-        let request = NoteBehindRequest { directory, name: name.to_vec(), behind, is_left: false, seen: None };
-        self.send_note(server, request).await
-    }
-
-    /// The same for what was concluded from what somebody saw noted: not if that is old by now. Whether it is noted.
-    pub(super) async fn have_noted_if(
-        self: &Rc<Self>,
-        (directory, name): (FileId, &[u8]),
-        behind: NameBehind,
-        seen: NameBehind,
-    ) -> Result<bool, Failure> {
-        let server = self.cluster.dentry_server(directory, name);
-        let (name, seen) = (name.to_vec(), Some(seen));
-        let request = NoteBehindRequest { directory, name, behind, is_left: false, seen };
-        match self.send_note(server, request).await {
-            Ok(()) => Ok(true),
-            Err(failure) if failure.status == Status::Busy => Ok(false),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    pub(super) async fn send_note(self: &Rc<Self>, server: u32, request: NoteBehindRequest) -> Result<(), Failure> {
-        if server == self.index {
-            return self.note_behind(request).await;
-        }
-        let _: Empty = self.peers.call(server, Operation::NoteBehind, &request, None).await?;
-        Ok(())
-    }
-
-    async fn note_behind(self: &Rc<Self>, request: NoteBehindRequest) -> Result<(), Failure> {
-        if self.is_journal_low() {
-            self.checkpoints.finished().wait().await;
-        }
-        let NoteBehindRequest { directory, name, behind, is_left, seen } = request;
-        if is_left {
-            return self.note_left(directory, &name, behind);
-        }
-        if name.is_empty() {
-            return self.change([Record::DirectoryForgotten(directory)]);
-        }
-        let is_same = {
-            let tables = self.tables.borrow();
-            let here = tables.names.get(directory, &name, cursor_of(directory, &name));
-            let noted = tables.backing.difference(directory, &name);
-            if noted == Some(&behind) {
-                return Ok(());
-            }
-            if seen.is_some_and(|seen| seen != noted.cloned().unwrap_or_else(nothing_behind)) {
-                return Err(Failure::with_text(Status::Busy, "somebody has carried it meanwhile"));
-            }
-            // Whoever is about to put something there has to know what is to be there now.
-            let inode = |of: &NameBehind| of.known.as_ref().map(|known| known.inode);
-            let noted_inode = noted.and_then(inode);
-            let is_late = |next: &NextBehind| {
-                here.is_none_or(|(id, _)| id != next.id)
-                    || noted_inode.is_some() && noted_inode != inode(&behind) && !is_own(noted, &behind)
-            };
-            if behind.next.as_ref().is_some_and(is_late) {
-                return Err(Failure::with_text(Status::Busy, "it was changed while it was carried behind"));
-            }
-            // Nothing on either side needs no record, unless somebody might look for it.
-            here.is_none() && behind.known.is_none() && behind.next.is_none()
-        };
-        let (directory, name) = (directory, name.as_slice());
-        self.change([match is_same {
-            true => Record::DifferenceDelete { directory, name },
-            false => Record::DifferencePut { directory, name, behind },
-        }])
-    }
-
-    fn note_left(self: &Rc<Self>, directory: FileId, name: &[u8], left: NameBehind) -> Result<(), Failure> {
-        let behind = {
-            let tables = self.tables.borrow();
-            let here = tables.names.get(directory, name, cursor_of(directory, name));
-            match tables.backing.difference(directory, name) {
-                Some(noted) if noted.same_as == left.same_as => {
-                    // A directory takes all with it.
-                    let known = left.known.as_ref().and(noted.known.clone());
-                    Some(NameBehind { known, same_as: FileId::default(), ..noted.clone() })
-                }
-                None if here.is_some_and(|(id, _)| id == left.same_as) => {
-                    Some(NameBehind { same_as: FileId::default(), ..left })
-                }
-                _ => None,
-            }
-        };
-        let is_here = self.tables.borrow().names.get(directory, name, cursor_of(directory, name)).is_some();
-        match behind {
-            Some(behind) if !is_here && behind.known.is_none() && behind.next.is_none() => {
-                self.change([Record::DifferenceDelete { directory, name }])
-            }
-            Some(behind) => self.change([Record::DifferencePut { directory, name, behind }]),
-            None => Ok(()),
-        }
-    }
-
-    /// Tells the name that an inode has behind, before it has another one there: a name that it keeps here differs
-    /// then.
-    async fn leave(self: &Rc<Self>, id: FileId, directory: FileId, name: &[u8]) -> Result<(), Failure> {
-        let old = self.tables.borrow().backing.place(id).cloned();
-        let is_left = |old: &BackingPlace| {
-            old.inode != 0 && (old.parent, old.name()) != (directory, name) && !self.is_hidden(old.name())
-        };
-        let Some(old) = old.filter(is_left) else { return Ok(()) };
-        // A directory takes all with it, so that nothing is there.
-        let is_directory = self.tables.borrow().inodes.kind(id) == Some(Kind::Directory);
-        let known = (!is_directory).then(|| known_of(&old));
-        let behind = NameBehind { known, next: None, same_as: id };
-        let (directory, name) = (old.parent, old.name().to_vec());
-        let server = self.cluster.dentry_server(directory, &name);
-        self.send_note(server, NoteBehindRequest { directory, name, behind, is_left: true, seen: None }).await
-    }
-
     /// Sets what a file has beside its bytes.
     async fn set_attributes_behind(
         self: &Rc<Self>,
@@ -976,82 +806,6 @@ impl Core {
         }
         Ok(())
     }
-
-    /// Some of what is not behind as it is here.
-    pub(super) fn list_changes(&self, from: &ListChangesRequest) -> ListChangesReply {
-        let tables = self.tables.borrow();
-        let mut entries = Vec::new();
-        let at = |stage, directory, cursor| ListChangesRequest { stage, directory, cursor, name: Vec::new() };
-        let next = match from.stage {
-            stages::NAMES => {
-                let mut position = Some(WalkPosition::from_numbers((from.directory, from.cursor)));
-                let mut seen = 0;
-                while let Some(place) = position.filter(|_| seen < WALK_COUNT && entries.len() < ENTRIES_MAX) {
-                    position = tables.names.walk_step(place, STEP_COUNT, &mut |directory, entry| {
-                        let (id, kind) = (entry.id, entry.kind);
-                        if self.is_new_name(&tables, directory, entry.name, id) {
-                            let (name, behind) = (entry.name.to_vec(), nothing_behind());
-                            entries.push(ChangedEntry { directory, name, id: Some(id), kind, behind });
-                        }
-                    });
-                    seen += STEP_COUNT;
-                }
-                match position {
-                    Some(next) => at(stages::NAMES, next.numbers().0, next.numbers().1),
-                    None => at(stages::RECORDS, 0, 0),
-                }
-            }
-            stages::RECORDS => {
-                let mut next = None;
-                let names = tables.backing.differences_from(FileId(from.directory), &from.name);
-                for (seen, (directory, name, behind)) in names.enumerate() {
-                    if seen == WALK_COUNT || entries.len() == ENTRIES_MAX {
-                        let (stage, name) = (stages::RECORDS, name.to_vec());
-                        next = Some(ListChangesRequest { stage, directory: directory.0, cursor: 0, name });
-                        break;
-                    }
-                    let here = tables.names.get(directory, name, cursor_of(directory, name));
-                    if !behind.agrees(here.map(|(id, _)| id)) {
-                        let (id, kind) = here.map_or((None, Kind::File), |(id, kind)| (Some(id), kind));
-                        let (name, behind) = (name.to_vec(), behind.clone());
-                        entries.push(ChangedEntry { directory, name, id, kind, behind });
-                    }
-                }
-                next.unwrap_or_else(|| at(stages::INODES, 0, 0))
-            }
-            _ => {
-                let written = tables.backing.written_from(from.directory, ENTRIES_MAX + 1);
-                let last = written.get(ENTRIES_MAX).copied();
-                entries.extend(written.into_iter().take(ENTRIES_MAX).map(|id| {
-                    let (directory, name, kind) = (FileId::default(), Vec::new(), Kind::File);
-                    ChangedEntry { directory, name, id: Some(FileId(id)), kind, behind: nothing_behind() }
-                }));
-                last.map_or(at(stages::END, 0, 0), |last| at(stages::INODES, last, 0))
-            }
-        };
-        ListChangesReply { entries, next }
-    }
-
-    /// Whether a name without a record stands for what is not behind there. That of another server's inode has a
-    /// record, if it was carried.
-    fn is_new_name(&self, tables: &Tables, directory: FileId, name: &[u8], id: FileId) -> bool {
-        let is_home = self.cluster.home_of(id) == Some(self.index);
-        let place = tables.backing.place(id).filter(|_| is_home);
-        tables.backing.difference(directory, name).is_none()
-            && !place.is_some_and(|place| place.parent == directory && place.name() == name)
-    }
-}
-
-/// Whether what is known now is what somebody was about to put there.
-fn is_own(noted: Option<&NameBehind>, behind: &NameBehind) -> bool {
-    let next = noted.and_then(|noted| noted.next.as_ref());
-    next.zip(behind.known.as_ref())
-        .is_some_and(|(next, known)| next.known.inode == known.inode || next.known.inode == 0)
-}
-
-/// Of a name that nothing is known of behind.
-fn nothing_behind() -> NameBehind {
-    NameBehind { known: None, next: None, same_as: FileId::default() }
 }
 
 /// The words of a failure.
@@ -1067,7 +821,7 @@ fn is_at(place: &BackingPlace, request: &CarryInodeRequest) -> bool {
     (place.parent, place.name()) == (request.parent, request_name(request))
 }
 
-fn request_name(request: &CarryInodeRequest) -> &[u8] {
+pub fn request_name(request: &CarryInodeRequest) -> &[u8] {
     request.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 

@@ -9,7 +9,8 @@
 //!    files take each other's names one of them is parked under a hidden name.
 //! 3. Nothing is removed that is not what is known to be there.
 
-use super::carry::{LIST_START, NOT_EMPTY, is_known, is_next, known_found, reason_of};
+use super::carry::{NOT_EMPTY, is_known, is_next, known_found, reason_of};
+use super::change_list::LIST_START;
 use super::pace::Patience;
 use super::places::DirectoryBehind;
 use super::{add, joined};

@@ -26,6 +26,7 @@
 //! 4. A call on the tree that hangs keeps those alone waiting that need what it is about, and not beyond their time.
 
 mod carry;
+mod change_list;
 mod changes;
 mod chunks;
 mod derive;
@@ -36,17 +37,20 @@ mod hidden;
 mod listing;
 mod name_syncs;
 mod names;
+mod notes;
 mod pace;
 mod places;
 mod preparation;
 mod shares;
 pub mod table;
 
-pub use carry::{carry_inode, list_changes, note_behind};
+pub use carry::carry_inode;
+pub use change_list::list_changes;
 pub use flush::{ask_for_flush, flush};
 pub use shares::{note_carried, write_share};
 
 pub use names::attributes_of;
+pub use notes::note_behind;
 pub use places::{ask_carried, ask_place};
 pub use preparation::preparation;
 

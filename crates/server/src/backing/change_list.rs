@@ -1,0 +1,103 @@
+//! The list of what is not behind as it is here, as far as a server knows, for the home of the root. It goes through the
+//! server's tables step by step, so that no step of the loop takes long.
+
+use super::notes::nothing_behind;
+use crate::core::{Core, Failure};
+use crate::handlers::Progress;
+use crate::journal::tables::Tables;
+use crate::names::{WalkPosition, cursor_of};
+use std::rc::Rc;
+use wire::messages::*;
+use wire::{Decode, Encode, FileId, Kind};
+
+/// Names that a server looks through for one answer and at a time, and entries of one, which have to fit into a
+/// message.
+const WALK_COUNT: usize = 4096;
+const STEP_COUNT: usize = 16;
+const ENTRIES_MAX: usize = 64;
+
+/// `ListChanges`: what is not behind as it is here, as far as this server knows.
+pub fn list_changes(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
+    let request = ListChangesRequest::from_bytes(params)?;
+    core.check_backing()?;
+    core.list_changes(&request).encode(reply);
+    Ok(Progress::Done)
+}
+
+/// The stages of a list of changes.
+mod stages {
+    pub const END: u8 = 0;
+    pub const NAMES: u8 = 1;
+    pub const RECORDS: u8 = 2;
+    pub const INODES: u8 = 3;
+}
+
+/// Where a list of changes begins.
+pub const LIST_START: ListChangesRequest =
+    ListChangesRequest { stage: stages::NAMES, directory: 0, cursor: 0, name: Vec::new() };
+
+impl Core {
+    /// Some of what is not behind as it is here.
+    pub(super) fn list_changes(&self, from: &ListChangesRequest) -> ListChangesReply {
+        let tables = self.tables.borrow();
+        let mut entries = Vec::new();
+        let at = |stage, directory, cursor| ListChangesRequest { stage, directory, cursor, name: Vec::new() };
+        let next = match from.stage {
+            stages::NAMES => {
+                let mut position = Some(WalkPosition::from_numbers((from.directory, from.cursor)));
+                let mut seen = 0;
+                while let Some(place) = position.filter(|_| seen < WALK_COUNT && entries.len() < ENTRIES_MAX) {
+                    position = tables.names.walk_step(place, STEP_COUNT, &mut |directory, entry| {
+                        let (id, kind) = (entry.id, entry.kind);
+                        if self.is_new_name(&tables, directory, entry.name, id) {
+                            let (name, behind) = (entry.name.to_vec(), nothing_behind());
+                            entries.push(ChangedEntry { directory, name, id: Some(id), kind, behind });
+                        }
+                    });
+                    seen += STEP_COUNT;
+                }
+                match position {
+                    Some(next) => at(stages::NAMES, next.numbers().0, next.numbers().1),
+                    None => at(stages::RECORDS, 0, 0),
+                }
+            }
+            stages::RECORDS => {
+                let mut next = None;
+                let names = tables.backing.differences_from(FileId(from.directory), &from.name);
+                for (seen, (directory, name, behind)) in names.enumerate() {
+                    if seen == WALK_COUNT || entries.len() == ENTRIES_MAX {
+                        let (stage, name) = (stages::RECORDS, name.to_vec());
+                        next = Some(ListChangesRequest { stage, directory: directory.0, cursor: 0, name });
+                        break;
+                    }
+                    let here = tables.names.get(directory, name, cursor_of(directory, name));
+                    if !behind.agrees(here.map(|(id, _)| id)) {
+                        let (id, kind) = here.map_or((None, Kind::File), |(id, kind)| (Some(id), kind));
+                        let (name, behind) = (name.to_vec(), behind.clone());
+                        entries.push(ChangedEntry { directory, name, id, kind, behind });
+                    }
+                }
+                next.unwrap_or_else(|| at(stages::INODES, 0, 0))
+            }
+            _ => {
+                let written = tables.backing.written_from(from.directory, ENTRIES_MAX + 1);
+                let last = written.get(ENTRIES_MAX).copied();
+                entries.extend(written.into_iter().take(ENTRIES_MAX).map(|id| {
+                    let (directory, name, kind) = (FileId::default(), Vec::new(), Kind::File);
+                    ChangedEntry { directory, name, id: Some(FileId(id)), kind, behind: nothing_behind() }
+                }));
+                last.map_or(at(stages::END, 0, 0), |last| at(stages::INODES, last, 0))
+            }
+        };
+        ListChangesReply { entries, next }
+    }
+
+    /// Whether a name without a record stands for what is not behind there. That of another server's inode has a
+    /// record, if it was carried.
+    fn is_new_name(&self, tables: &Tables, directory: FileId, name: &[u8], id: FileId) -> bool {
+        let is_home = self.cluster.home_of(id) == Some(self.index);
+        let place = tables.backing.place(id).filter(|_| is_home);
+        tables.backing.difference(directory, name).is_none()
+            && !place.is_some_and(|place| place.parent == directory && place.name() == name)
+    }
+}
