@@ -38,6 +38,9 @@ struct ServerStatus {
 
 /// `tabane status`.
 pub fn run(arguments: &Arguments) -> Outcome {
+    if !arguments.operand_bytes().is_empty() {
+        return crate::commands::stage::status(arguments);
+    }
     let session = Session::open(arguments)?;
     let run_directory = of_cluster_path(&cluster_path(arguments));
     let cluster = session.files.cluster().clone();

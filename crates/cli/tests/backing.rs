@@ -103,6 +103,87 @@ fn staged_files() {
     ground.run(&["down"]);
 }
 
+fn bytes_of(ground: &Ground, path: &str) -> [u64; 3] {
+    let told: serde_json::Value = serde_json::from_str(&ground.run(&["status", "--json", path])).unwrap();
+    ["dirty_bytes", "clean_bytes", "absent_bytes"].map(|kind| told["paths"][0][kind].as_u64().unwrap())
+}
+
+/// Goal: `evict` gives up what is clean, fetched or made here and carried, and nothing else; what is read afterwards is
+/// as before; `status PATH` tells dirty, clean and absent bytes at each step.
+#[test]
+fn evicted_files() {
+    let ground = Ground::new("evict");
+    let behind = ground.make_tree();
+    let up = ["--flush", "manual", "--chunk-size", "64K", "--backing", behind.to_str().unwrap()];
+    ground.run(&[&["up", "--servers", "2"][..], &up].concat());
+    let large = fs::metadata(behind.join("a/large")).unwrap().len();
+    assert_eq!(bytes_of(&ground, "/a/large"), [0, 0, large]);
+    ground.run(&["stage", "/a/large"]);
+    assert_eq!(bytes_of(&ground, "/a/large"), [0, large, 0]);
+    let made: Vec<u8> = (0..5_000_000u32).map(|at| (at / 7 % 251) as u8).collect();
+    fs::write(ground.path.join("made"), &made).unwrap();
+    ground.run(&["cp", "made", ":/made"]);
+    let size = made.len() as u64;
+    assert_eq!(bytes_of(&ground, "/made"), [size, 0, 0]);
+    assert!(ground.run(&["evict", "/made"]).contains("stay, changed and not in the backing directory yet"));
+    assert_eq!(bytes_of(&ground, "/made"), [size, 0, 0]);
+    ground.run(&["flush", "--wait"]);
+    assert_eq!(bytes_of(&ground, "/made"), [0, size, 0]);
+    assert!(ground.run(&["evict", "--dry-run", "/made", "/a/large"]).contains("would be given up"));
+    assert_eq!(bytes_of(&ground, "/"), [0, size + large, sizes_below(&behind) - size - large]);
+    ground.run(&["evict", "/made", "/a/large"]);
+    assert_eq!(bytes_of(&ground, "/made"), [0, 0, size]);
+    assert_eq!(bytes_of(&ground, "/a/large"), [0, 0, large]);
+    ground.run(&["cp", ":/made", "back"]);
+    assert!(fs::read(ground.path.join("back")).unwrap() == made);
+    ground.run(&["cp", ":/a/large", "back"]);
+    assert!(fs::read(ground.path.join("back")).unwrap() == fs::read(behind.join("a/large")).unwrap());
+    let complaint = ground.fail(3, &["evict", "/nothing", "/made"]);
+    assert!(complaint.contains("/nothing"), "{complaint}");
+    ground.run(&["down"]);
+    ground.run(&["up", "--servers", "1"]);
+    ground.run(&["cp", "made", ":/made"]);
+    let complaint = ground.fail(3, &["evict", "/made"]);
+    assert!(complaint.contains("there is no backing directory"), "{complaint}");
+    ground.run(&["down"]);
+}
+
+/// Bytes of all files below a directory.
+fn sizes_below(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let size = |entry: fs::DirEntry| match entry.file_type().unwrap() {
+        kind if kind.is_dir() => sizes_below(&entry.path()),
+        kind if kind.is_file() => entry.metadata().unwrap().len(),
+        _ => 0,
+    };
+    entries.map(size).sum()
+}
+
+/// Goal: a data set several times as large as the store goes through it, written and read, at once in its own words.
+#[test]
+fn more_than_the_store_holds() {
+    let ground = Ground::new("evict-full");
+    let behind = ground.path.join("behind");
+    fs::create_dir(&behind).unwrap();
+    let up = ["up", "--servers", "2", "--store", "memory,size=32M", "--flush", "immediate", "--backing"];
+    ground.run(&[&up[..], &[behind.to_str().unwrap()]].concat());
+    let piece: Vec<u8> = (0..20_000_000u32).map(|at| (at / 11 % 253) as u8).collect();
+    fs::write(ground.path.join("piece"), &piece).unwrap();
+    for number in 0..10 {
+        ground.run(&["cp", "piece", &format!(":/file-{number}")]);
+    }
+    for number in 0..10 {
+        ground.run(&["cp", &format!(":/file-{number}"), "back"]);
+        assert!(fs::read(ground.path.join("back")).unwrap() == piece, "file {number}");
+    }
+    ground.run(&["flush", "--wait"]);
+    assert!(sum(&ground, "evicted_bytes") > 100_000_000);
+    for number in 0..10 {
+        assert!(fs::read(behind.join(format!("file-{number}"))).unwrap() == piece, "file {number} behind");
+    }
+    ground.run(&["down"]);
+}
+
 /// Goal: whatever is changed of the tree, `down` carries it back: bytes where the tree had none, attributes alone,
 /// names.
 /// Method: one change each to a new cluster over the same tree, and none.

@@ -24,6 +24,7 @@ mod shared_memory;
 
 pub use blocking::Client;
 pub use bytes::ranges::Allocation;
+pub use bytes::stage::CacheState;
 pub use bytes::stripe::FileRange;
 pub use error::{Error, Result};
 pub use filesystem::{FileSystem, total};

@@ -169,6 +169,14 @@ pub fn faults(profile: &Profile) -> BackingFaults {
     }
 }
 
+/// Whether servers give up clean chunks all the time, as if there were no room: in half of the runs.
+pub fn evicts(profile: &Profile) -> bool {
+    use crate::profile::Sabotage;
+    use server::BackingFault::{EvictsDirty, ForgetsEvicted};
+    let needs = matches!(profile.sabotage, Sabotage::Backing(EvictsDirty | ForgetsEvicted));
+    profile.backing && (needs || Random::new(profile.seed ^ 0x6576_6963).percent(50))
+}
+
 /// In some runs calls on one of the files hang for as long as clients work, or half of the time that they may take.
 pub fn hang_some(world: &World, profile: &Profile) {
     let mut random = Random::new(profile.seed ^ 0x6861_6e67);

@@ -205,8 +205,8 @@ pub fn flush_and_look(world: &World, client: &SimClient, limit: Nanos) -> Result
 /// Whether changes go back in a run.
 pub fn is_wanted(profile: &Profile) -> bool {
     use crate::profile::Sabotage;
-    use server::BackingFault::{LosesWritesInFlush, SyncsNothing};
-    let needs = matches!(profile.sabotage, Sabotage::Backing(LosesWritesInFlush | SyncsNothing));
+    use server::BackingFault::{ForgetsEvicted, LosesWritesInFlush, SyncsNothing};
+    let needs = matches!(profile.sabotage, Sabotage::Backing(ForgetsEvicted | LosesWritesInFlush | SyncsNothing));
     profile.backing
         && (needs
             || profile.sabotage == Sabotage::None && crate::random::Random::new(profile.seed ^ 0x666c_7573).percent(70))

@@ -17,6 +17,9 @@ use std::rc::Rc;
 use wire::{Cluster, FileId, ServerAddress};
 
 const PORT: u16 = 4000;
+/// Between two times that a server gives up clean chunks, and how often one does in a life.
+const EVICTION_PAUSE_NS: Nanos = 7_000_000;
+const EVICTIONS_MAX: u32 = 2000;
 const STORE: &str = "store";
 /// The region of the store that holds the chunks.
 const DATA_REGION: &str = "data";
@@ -202,12 +205,22 @@ impl Harness {
         let (started, failed) = (server.started.clone(), server.failed.clone());
         let own = reactor.clone();
         let (sabotage, recorder) = (self.profile.sabotage, self.recorder.clone());
+        let evicts = behind::evicts(&self.profile);
         reactor.spawn(Class::Metadata, async move {
             let result = Server::start(&own, options).await.map_err(|error| error.to_string());
             started.replace(Some(result.clone()));
             if let Ok(server) = result {
                 recorder.note_return(index);
                 server.note_taken_up();
+                if evicts {
+                    let (reactor, server) = (own.clone(), server.clone());
+                    own.spawn(Class::Background, async move {
+                        for _ in 0..EVICTIONS_MAX {
+                            reactor.sleep(EVICTION_PAUSE_NS).await;
+                            server.evict_some();
+                        }
+                    });
+                }
                 match sabotage {
                     Sabotage::KeepDelegations => server.skip_recalls(),
                     Sabotage::HurryChanges => server.hurry_changes(),

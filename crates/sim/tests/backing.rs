@@ -68,3 +68,19 @@ fn carried_before_it_is_synced() {
     let count = noticed(BackingFault::SyncsNothing, Flavour::Contents, &words);
     assert!(count >= 2, "noticed in {count} of 8 runs");
 }
+
+/// Goal: what is dirty and goes as if it were clean is noticed.
+#[test]
+fn dirty_chunks_that_go() {
+    let words = ["no order of the writes explains", "torn or mixed", "has other bytes there"];
+    let count = noticed(BackingFault::EvictsDirty, Flavour::Contents, &words);
+    assert!(count >= 4, "noticed in {count} of 8 runs");
+}
+
+/// Goal: chunks that were carried and evicted, and count as holes after the next flush, are noticed.
+#[test]
+fn evicted_chunks_forgotten() {
+    let words = ["no order of the writes explains", "torn or mixed", "has other bytes there"];
+    let count = noticed(BackingFault::ForgetsEvicted, Flavour::Contents, &words);
+    assert!(count >= 2, "noticed in {count} of 8 runs");
+}

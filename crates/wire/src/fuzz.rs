@@ -161,6 +161,8 @@ decoders!(
     FlushRequest,
     FlushReply,
     AskForFlushRequest,
+    CacheStateRequest,
+    CacheStateReply,
     ListChangesRequest,
     ListChangesReply,
     AskCarriedRequest,

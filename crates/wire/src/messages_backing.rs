@@ -26,14 +26,23 @@ message! {
         pub size: u64,
         pub mtime: i64,
         pub ctime: i64,
-        /// The number of the file's first bytes that may be behind. It only ever shrinks.
+        /// The number of the file's first bytes that may be behind alone, whatever is known of them. It only ever
+        /// shrinks.
         pub base: u64,
+        /// The number of its first bytes that a flush has put there, less what was cut since: what was evicted of them
+        /// is there alone. At least `base`; each server has its own.
+        pub carried: u64,
         /// Bytes of one of the file's chunks.
         pub chunk_size: u32,
     }
 }
 
 impl BackingPlace {
+    /// The same of a file of that many bytes, if it had more.
+    pub fn cut(&self, size: u64) -> BackingPlace {
+        BackingPlace { base: self.base.min(size), carried: self.carried.min(size), ..self.clone() }
+    }
+
     /// The name that it has behind.
     pub fn name(&self) -> &[u8] {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
@@ -125,8 +134,36 @@ message! {
     /// `AskForFlush`, to the home of the root: some server has changes, and it is time to carry them. Nobody waits for
     /// the end. Reply: `Empty`.
     pub struct AskForFlushRequest {
-        /// One of `flush_patience`, but for `NONE`.
+        /// One of `flush_patience`; `NONE` where a store is full.
         pub patience: u8,
+    }
+}
+
+message! {
+    /// `CacheState`, to a server with chunks of a file: which bytes of it are here, and which behind. It looks at some
+    /// chunks, or gives up some that are clean.
+    pub struct CacheStateRequest {
+        pub file: FileId,
+        pub layout: Layout,
+        /// Bytes of the file.
+        pub size: u64,
+        /// The chunk to begin with.
+        pub from: u64,
+        /// Whether what is clean is to go.
+        pub evicts: bool,
+    }
+}
+
+message! {
+    /// Bytes of this server's chunks, each as a whole: changed here and not behind yet; here and behind; behind alone;
+    /// and how many of the last went just now.
+    pub struct CacheStateReply {
+        pub dirty: u64,
+        pub clean: u64,
+        pub absent: u64,
+        pub evicted: u64,
+        /// The chunk to go on with; `u64::MAX` if there is none.
+        pub next: u64,
     }
 }
 

@@ -146,4 +146,5 @@ operations! {
     NoteCarried = 117, LEVEL_GLIMPSE, Metadata, false;
     NoteBehind = 118, LEVEL_GLIMPSE, Metadata, false;
     AskForFlush = 119, LEVEL_GLIMPSE, Metadata, false;
+    CacheState = 120, LEVEL_CLIENT, Metadata, false;
 }

@@ -119,6 +119,7 @@ fn seeds() -> Vec<Vec<u8>> {
             mtime: -4,
             ctime: 5,
             base: 6,
+            carried: 7,
             chunk_size: 4096,
         }
         .to_bytes(),

@@ -15,7 +15,7 @@ mod remove;
 mod rights;
 mod settings;
 mod space;
-mod stage;
+pub mod stage;
 mod stat;
 mod stream;
 mod synchronise;

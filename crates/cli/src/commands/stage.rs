@@ -1,4 +1,5 @@
-//! `tabane stage`: files of a backing directory are fetched before anybody reads them.
+//! `tabane stage`: files of a backing directory are fetched before anybody reads them. `tabane evict`: what is here of
+//! them and clean is given up. `tabane status PATH`: what of them is here, and what behind.
 
 use crate::arguments::Arguments;
 use crate::copy::facts::{EntryKind, Facts};
@@ -10,8 +11,9 @@ use crate::session::Session;
 use crate::text::{duration_words, plural, size_words};
 use crate::together::{Either, race};
 use crate::work::{Work, run_all};
-use client::{FileSystem, OpenHow};
-use reactor::Reactor;
+use client::{CacheState, FileSystem, OpenHow};
+use reactor::{Nanos, Reactor};
+use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Read};
 use std::rc::Rc;
@@ -22,9 +24,31 @@ const FAILURES_MAX: usize = 1000;
 /// Exit status when some files could not be fetched.
 const SOME_FAILED: u8 = 3;
 
+/// Files that `tabane status` asks about at a time.
+const STATUS_JOBS: usize = 64;
+
 struct StageItem {
     path: Vec<u8>,
     facts: Facts,
+    /// Which of the paths of the command line it is below.
+    root: usize,
+}
+
+/// What is done with each file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    /// It is only counted.
+    Count,
+    Fetch,
+    Evict,
+    Look,
+}
+
+/// What was found below one path of the command line.
+#[derive(Default)]
+struct Found {
+    files: u64,
+    state: CacheState,
 }
 
 struct Staging {
@@ -32,7 +56,8 @@ struct Staging {
     files: FileSystem,
     place: Side,
     work: Rc<Work<StageItem>>,
-    is_dry: bool,
+    deed: Deed,
+    found: RefCell<Vec<Found>>,
     failures: RefCell<Vec<String>>,
     failed_count: Cell<u64>,
     progress: Progress,
@@ -60,7 +85,7 @@ impl Staging {
                 self.progress.directories_left.set(self.progress.directories_left.get() - 1);
                 outcome
             }
-            EntryKind::File if !self.is_dry => self.stage(&item).await,
+            EntryKind::File if self.deed != Deed::Count => self.stage(&item).await,
             _ => Ok(()),
         };
         if let Err(reason) = outcome {
@@ -73,7 +98,7 @@ impl Staging {
         while let Some(page) = listing.next().await? {
             page.failures.into_iter().for_each(|reason| self.note_failure(reason));
             for (name, facts) in page.entries {
-                self.push(StageItem { path: join(&item.path, &name), facts });
+                self.push(StageItem { path: join(&item.path, &name), facts, root: item.root });
             }
         }
         Ok(())
@@ -82,19 +107,30 @@ impl Staging {
     async fn stage(&self, item: &StageItem) -> Result<(), String> {
         let about = |error: client::Error| format!("{}: {error}", show(&item.path));
         let file = self.files.open(&item.path, &OpenHow::reading()).await.map_err(about)?;
-        let staged = self.files.stage(&file).await.map_err(about);
+        let done = match self.deed {
+            Deed::Fetch => self.files.stage(&file).await.map(|()| CacheState::default()),
+            deed => self.files.cache_state(&file, deed == Deed::Evict).await,
+        };
         self.files.close_later(&file);
-        staged?;
+        let state = done.map_err(about)?;
+        if let Some(found) = self.found.borrow_mut().get_mut(item.root) {
+            found.files += 1;
+            found.state.dirty += state.dirty;
+            found.state.clean += state.clean;
+            found.state.absent += state.absent;
+            found.state.evicted += state.evicted;
+        }
         add(&self.progress.files_done, 1);
         add(&self.progress.bytes_done, item.facts.size);
         Ok(())
     }
 
     async fn all(self: &Rc<Self>, paths: Vec<Vec<u8>>, jobs: usize) {
-        for path in paths {
+        self.found.borrow_mut().resize_with(paths.len(), Found::default);
+        for (root, path) in paths.into_iter().enumerate() {
             match self.place.facts(&path, true).await {
                 Err(reason) => self.note_failure(reason),
-                Ok(facts) => self.push(StageItem { path, facts }),
+                Ok(facts) => self.push(StageItem { path, facts, root }),
             }
         }
         let handler = self.clone();
@@ -115,14 +151,19 @@ fn paths_wanted(arguments: &Arguments) -> Outcome<Vec<Vec<u8>>> {
         paths.extend(bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(inside));
     }
     match paths.is_empty() {
-        true => Err(Failure::usage("nothing is named that is to be fetched: a path, or --from-list FILE".to_owned())),
+        true => Err(Failure::usage("no file is named: a path, or --from-list FILE".to_owned())),
         false => Ok(paths),
     }
 }
 
-/// `tabane stage`.
-pub fn run(arguments: &Arguments) -> Outcome {
-    let paths = paths_wanted(arguments)?;
+/// Does something with all files below some paths, and shows how far that has come where somebody looks, or wants it.
+fn walk(
+    arguments: &Arguments,
+    deed: Deed,
+    paths: Vec<Vec<u8>>,
+    jobs: usize,
+    shows: bool,
+) -> Outcome<(Rc<Staging>, Nanos)> {
     let session = Session::open(arguments)?;
     let reactor = session.reactor.clone();
     let staging = Rc::new(Staging {
@@ -130,39 +171,108 @@ pub fn run(arguments: &Arguments) -> Outcome {
         files: session.files.clone(),
         place: Side::Cluster(session.files.clone()),
         work: Work::new(FILES_MAX),
-        is_dry: arguments.flag("dry-run"),
+        deed,
+        found: RefCell::default(),
         failures: RefCell::default(),
         failed_count: Cell::new(0),
         progress: Progress::default(),
     });
     let started = reactor.now();
     session.block_on(async {
-        let staged = staging.all(paths, arguments.number("jobs") as usize);
-        match arguments.flag("progress") || std::io::stderr().is_terminal() {
+        let staged = staging.all(paths, jobs);
+        match shows || std::io::stderr().is_terminal() {
             true => {
                 let _: Either<(), ()> = race(staged, staging.progress.show(&reactor)).await;
             }
             false => staged.await,
         }
     });
-    let (progress, failed) = (&staging.progress, staging.failed_count.get());
-    match staging.is_dry {
-        true => println!(
+    Ok((staging, reactor.now() - started))
+}
+
+/// Lists what went wrong. Errors: something did.
+fn conclude(staging: &Staging, command: &str, what: &str) -> Outcome {
+    staging.failures.borrow().iter().for_each(|reason| eprintln!("tabane: {command}: {reason}"));
+    match staging.failed_count.get() {
+        0 => Ok(()),
+        failed => {
+            eprintln!("tabane: {command}: {} {what}", plural(failed, "file"));
+            Err(Failure::Said(SOME_FAILED))
+        }
+    }
+}
+
+/// `tabane stage`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let paths = paths_wanted(arguments)?;
+    let deed = if arguments.flag("dry-run") { Deed::Count } else { Deed::Fetch };
+    let (staging, time) = walk(arguments, deed, paths, arguments.number("jobs") as usize, arguments.flag("progress"))?;
+    let progress = &staging.progress;
+    match deed {
+        Deed::Count => println!(
             "{}, {} would be fetched, as far as they are not here",
             plural(progress.files_found.get(), "file"),
             size_words(progress.bytes_found.get())
         ),
-        false => println!(
+        _ => println!(
             "{}, {} are here, after {}",
             plural(progress.files_done.get(), "file"),
             size_words(progress.bytes_done.get()),
-            duration_words(reactor.now() - started)
+            duration_words(time)
         ),
     }
-    staging.failures.borrow().iter().for_each(|reason| eprintln!("tabane: stage: {reason}"));
-    if failed == 0 {
-        return Ok(());
+    conclude(&staging, "stage", "could not be fetched; the same command tries them again")
+}
+
+/// `tabane evict`.
+pub fn evict(arguments: &Arguments) -> Outcome {
+    let paths = paths_wanted(arguments)?;
+    let deed = if arguments.flag("dry-run") { Deed::Look } else { Deed::Evict };
+    let (staging, time) = walk(arguments, deed, paths, arguments.number("jobs") as usize, arguments.flag("progress"))?;
+    let sum = |of: fn(&CacheState) -> u64| staging.found.borrow().iter().map(|found| of(&found.state)).sum::<u64>();
+    let files = plural(staging.progress.files_done.get(), "file");
+    let stays = match sum(|state| state.dirty) {
+        0 => String::new(),
+        dirty => format!("; {} stay, changed and not in the backing directory yet", size_words(dirty)),
+    };
+    match deed {
+        Deed::Look => println!("{files}, {} would be given up{stays}", size_words(sum(|state| state.clean))),
+        _ => println!(
+            "{files}, {} were given up after {}{stays}",
+            size_words(sum(|state| state.evicted)),
+            duration_words(time)
+        ),
     }
-    eprintln!("tabane: stage: {} could not be fetched; the same command tries them again", plural(failed, "file"));
-    Err(Failure::Said(SOME_FAILED))
+    conclude(&staging, "evict", "could not be given up")
+}
+
+/// `tabane status PATH...`.
+pub fn status(arguments: &Arguments) -> Outcome {
+    let paths: Vec<Vec<u8>> = arguments.operand_bytes().iter().map(|path| inside(path)).collect();
+    let shown: Vec<String> = paths.iter().map(|path| show(path).to_string()).collect();
+    let (staging, _) = walk(arguments, Deed::Look, paths, STATUS_JOBS, false)?;
+    let found = staging.found.borrow();
+    let rows = shown.iter().zip(found.iter());
+    match arguments.flag("json") {
+        true => {
+            let row = |(path, Found { files, state }): (&String, &Found)| {
+                json!({
+                    "path": path,
+                    "files": files,
+                    "dirty_bytes": state.dirty,
+                    "clean_bytes": state.clean,
+                    "absent_bytes": state.absent,
+                })
+            };
+            println!("{:#}", json!({ "paths": rows.map(row).collect::<Vec<_>>() }));
+        }
+        false => {
+            println!("{:>12} {:>12} {:>12} {:>9}  path", "dirty", "clean", "absent", "files");
+            for (path, Found { files, state }) in rows {
+                let [dirty, clean, absent] = [state.dirty, state.clean, state.absent].map(size_words);
+                println!("{dirty:>12} {clean:>12} {absent:>12} {files:>9}  {path}");
+            }
+        }
+    }
+    conclude(&staging, "status", "could not be asked about")
 }

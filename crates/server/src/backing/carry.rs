@@ -13,6 +13,7 @@
 
 use super::flush::WAIT_NS;
 use super::pace::Patience;
+use super::shares::LOOKS_AT_ONCE;
 use super::table::known_of;
 use super::{BackingFault, BackingUse, add, joined};
 use crate::core::{Core, Failure, Notice, all, until};
@@ -53,6 +54,14 @@ pub struct CarryTask {
 struct Carried {
     known: KnownBehind,
     bytes: u64,
+}
+
+/// A file of which chunks are copied from one place behind to another: its size is that of the copy, in bytes.
+pub struct BaseCopy<'a> {
+    pub file: FileId,
+    pub old: &'a BackingPlace,
+    pub layout: &'a wire::Layout,
+    pub size: u64,
 }
 
 /// `CarryInode`, at the home.
@@ -376,6 +385,8 @@ impl Core {
     ) -> Result<Option<Carried>, Failure> {
         let (backing, file) = (self.backing(), request.id);
         let failed = |error| backing.failure(error);
+        // What is copied is what is absent now.
+        let _chunk_use = self.use_file(file);
         let wish = self.reactor.random();
         // What other servers know of size and times comes into the inode, and no truncate or append is half done.
         let (inode, share) = {
@@ -405,8 +416,15 @@ impl Core {
         };
         let target = target.map_err(failed)?;
         target.set_size(attributes.size).await.map_err(failed)?;
-        if let Some(old) = old.as_ref().filter(|old| old.base > 0) {
-            self.copy_base(file, old, attributes, &target, patience).await?;
+        if let Some(old) = old.as_ref().filter(|old| old.base.max(old.carried) > 0) {
+            let is_absent = |index| self.tables.borrow().backing.get(file).is_some_and(|it| it.is_absent(index));
+            // Other holders copy what is absent there.
+            let wants = |index| match self.cluster.chunk_server(file, &attributes.layout, index) {
+                server if server == self.index => is_absent(index),
+                server => !inode.holders().contains(&server),
+            };
+            let copy = BaseCopy { file, old, layout: &attributes.layout, size: attributes.size };
+            self.copy_base(copy, &wants, &target, patience).await?;
         }
         let mut bytes = 0;
         let holders: Vec<u32> =
@@ -445,27 +463,30 @@ impl Core {
         Ok(Some(Carried { known, bytes }))
     }
 
-    /// Copies what may be behind alone from the place of before.
-    async fn copy_base(
+    /// Copies those chunks from the place of before that are wanted, as far as they are behind. Bytes that were
+    /// written.
+    pub(super) async fn copy_base(
         self: &Rc<Self>,
-        file: FileId,
-        old: &BackingPlace,
-        attributes: &Attributes,
+        BaseCopy { file, old, layout, size }: BaseCopy<'_>,
+        wants: &dyn Fn(u64) -> bool,
         target: &reactor::backing::BackingFile,
         patience: &Patience,
-    ) -> Result<(), Failure> {
+    ) -> Result<u64, Failure> {
         let backing = self.backing();
         let mut opened = None;
-        let end = old.base.min(attributes.size);
-        let chunk_size = u64::from(attributes.layout.chunk_size);
-        let mut offset = 0;
+        let end = old.base.max(old.carried).min(size);
+        let chunk_size = u64::from(layout.chunk_size);
+        let (mut offset, mut written, mut looks) = (0, 0, 0);
         while offset < end {
             let index = offset / chunk_size;
+            let behind = self.tables.borrow().backing.get(file).map_or(0, |known| known.size_behind(index));
             let chunk_end = ((index + 1) * chunk_size).min(end);
-            // Of the chunks of this server those alone that are absent.
-            let is_here = self.cluster.chunk_server(file, &attributes.layout, index) == self.index
-                && self.tables.borrow().backing.get(file).is_some_and(|taken_up| !taken_up.is_absent(index));
-            if is_here {
+            let data_end = (index * chunk_size + u64::from(behind)).min(end);
+            looks += 1;
+            if looks % LOOKS_AT_ONCE == 0 {
+                self.reactor.yield_now().await;
+            }
+            if offset >= data_end || !wants(index) {
                 offset = chunk_end;
                 continue;
             }
@@ -478,7 +499,7 @@ impl Core {
                 offset = data.unwrap_or(end).min(end);
                 continue;
             }
-            let size = (chunk_end - offset).min(CALL_SIZE_MAX as u64);
+            let size = (data_end - offset).min(CALL_SIZE_MAX as u64);
             self.flush_turn(patience, size).await;
             let (read, memory) = source.read(offset, vec![0; size as usize]).await;
             if read.map_err(|error| backing.failure(error))? as u64 != size {
@@ -486,14 +507,15 @@ impl Core {
             }
             let bytes = memory.into_bytes();
             if bytes.iter().any(|byte| *byte != 0) {
-                target.write(offset, bytes).await.0.map_err(|error| backing.failure(error))?;
+                written += target.write(offset, bytes).await.0.map_err(|error| backing.failure(error))? as u64;
             }
             offset += size;
         }
-        match &opened {
-            Some(source) => backing.check(source, old, self.checks_identity()).await,
-            None => Ok(()),
+        if let Some(source) = &opened {
+            let now = self.tables.borrow().backing.place(file).cloned();
+            backing.check(source, now.as_ref().unwrap_or(old), self.checks_identity()).await?;
         }
+        Ok(written)
     }
 
     /// Opens a file behind, also where its directory was moved there.
@@ -507,7 +529,13 @@ impl Core {
             Ok(source) => return Ok(source),
             Err(failure) => failure,
         };
-        if !self.follow_directory(file, old).await? {
+        // The home carries it, so its own place is the last one.
+        let is_home = self.cluster.home_of(file) == Some(self.index);
+        let is_elsewhere = match is_home {
+            true => self.follow_directory(file, old).await?,
+            false => self.learn_new_place(file, old).await?,
+        };
+        if !is_elsewhere {
             return Err(failure);
         }
         let now = self.tables.borrow().backing.place(file).cloned();
@@ -627,7 +655,7 @@ impl Core {
         };
         backing.sync_names(parent).await?;
         let KnownBehind { inode, size, mtime, ctime } = known_found(&found);
-        let place = BackingPlace { inode, size, mtime, ctime, base: self.base_of(request.id), ..place.clone() };
+        let place = BackingPlace { inode, size, mtime, ctime, ..place.clone() };
         self.leave(request.id, request.parent, request_name(request)).await?;
         self.put_carried_here(request.id, place, &|| true).await?;
         Ok(found)
@@ -723,6 +751,7 @@ impl Core {
             mtime: identity.mtime,
             ctime: identity.ctime,
             base,
+            carried: base,
             chunk_size: attributes.layout.chunk_size,
         }
     }

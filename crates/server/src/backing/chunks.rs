@@ -34,14 +34,14 @@ enum ChunkState {
 
 impl Core {
     fn chunk_state(&self, file: FileId, index: u64) -> ChunkState {
-        let Some(backing) = self.backing.as_ref().filter(|_| file.is_from_behind()) else { return ChunkState::Here };
+        let Some(backing) = &self.backing else { return ChunkState::Here };
         match self.tables.borrow().backing.get(file) {
             Some(taken_up) if taken_up.is_absent(index) && !backing.has_fault(BackingFault::AbsentAsZeros) => {
                 ChunkState::Absent
             }
             Some(_) => ChunkState::Here,
-            // At the home it is gone.
-            None if self.cluster.home_of(file) == Some(self.index) => ChunkState::Here,
+            // At the home it is gone; and what was made here is behind only where its place is known.
+            None if !file.is_from_behind() || self.cluster.home_of(file) == Some(self.index) => ChunkState::Here,
             None => ChunkState::Unknown,
         }
     }
@@ -72,8 +72,14 @@ impl Core {
             true => self.takes_piece(file, piece),
             false => !self.lacks_chunk(file, piece.chunk_index),
         };
-        !file.is_from_behind()
-            || self.backing.is_none()
+        if self.backing.is_none() {
+            return true;
+        }
+        if let Some(taken_up) = self.tables.borrow().backing.get(file) {
+            let second = self.reactor.now() / 1_000_000_000;
+            pieces.iter().for_each(|piece| taken_up.note_use(piece.chunk_index, second));
+        }
+        !self.may_lack(file)
             || pieces
                 .iter()
                 .filter(|piece| self.cluster.chunk_server(file, layout, piece.chunk_index) == self.index)
@@ -138,7 +144,7 @@ impl Core {
         writes: &[ChunkWrite],
         deadline: Nanos,
     ) -> Result<(), Failure> {
-        if self.backing.is_none() || !file.is_from_behind() {
+        if !self.may_lack(file) {
             return Ok(());
         }
         loop {
@@ -238,6 +244,7 @@ impl Core {
             self.commit(transaction, vec![Record::StandingPut { file, index, standing: Standing::Clean }])?;
             add(&self.backing().counters.fetched_chunks, 1);
             add(&self.backing().counters.fetched_bytes, u64::from(size));
+            self.keep_room();
             return Ok(());
         }
         Err(Failure::with_text(wire::Status::Busy, "the file is cut again and again while it is fetched"))

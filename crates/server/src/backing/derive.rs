@@ -27,6 +27,12 @@ impl Core {
                 derived.push(Record::PlacePut { id: inode.attributes.id, place });
             }
         }
+        for record in records {
+            if let Record::StandingPut { file, index, standing: Standing::Absent } = record {
+                let is_clean = tables.backing.get(*file).is_some_and(|taken_up| taken_up.is_clean(*index));
+                assert!(is_clean || backing.has_fault(BackingFault::EvictsDirty), "what is dirty never goes");
+            }
+        }
         let is_told = |file: u64| {
             records.iter().any(|record| matches!(record, Record::StandingPut { file: told, .. } if told.0 == file))
         };
@@ -71,11 +77,8 @@ fn written_by(tables: &Tables, record: &Record<'_>) -> Option<FileId> {
 
 /// The place of a file that is shorter now than what is behind of it.
 fn shrunk(tables: &Tables, file: FileId, size: u64) -> Option<BackingPlace> {
-    if !file.is_from_behind() {
-        return None;
-    }
-    let place = tables.backing.place(file).filter(|place| place.base > size)?;
-    Some(BackingPlace { base: size, ..place.clone() })
+    let place = tables.backing.place(file).filter(|place| place.base.max(place.carried) > size)?;
+    Some(place.cut(size))
 }
 
 /// Whether a name differs afterwards that did not, or the other way round.
@@ -124,9 +127,6 @@ fn derive_standings<'a>(
     change: ChunkChanges,
     derived: &mut Vec<Record<'a>>,
 ) {
-    if !file.is_from_behind() {
-        return;
-    }
     let Some(taken_up) = tables.backing.get(file) else { return };
     let put = |index| Record::StandingPut { file, index, standing: Standing::Dirty };
     match change {
@@ -135,7 +135,7 @@ fn derive_standings<'a>(
                 || core.covers(file, index, start, end - start)
                 || core.backing.as_ref().is_some_and(|backing| backing.has_fault(BackingFault::AbsentAsZeros));
             assert!(is_here, "what is written in the middle of an absent chunk would have zeros around it");
-            if taken_up.begins_below_base(index) && taken_up.standing(index) != Some(Standing::Dirty) {
+            if taken_up.is_followed(index) && taken_up.standing(index) != Some(Standing::Dirty) {
                 derived.push(put(index));
             }
         }

@@ -210,7 +210,7 @@ impl Core {
 
     /// Begins a flush for servers that have changes, unless there is one, which is as urgent then.
     pub(super) fn begin_automatic_flush(self: &Rc<Self>, patience: u8) {
-        let patience = patience.clamp(flush_patience::OLD, flush_patience::IDLE);
+        let patience = patience.min(flush_patience::IDLE);
         {
             let known = self.backing().flushes.known.borrow();
             if let Some(run) = known.iter().find(|run| !run.is_ended.get()) {

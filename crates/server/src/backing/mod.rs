@@ -25,11 +25,14 @@
 //! 3. Bytes count only if the file behind was what its place says, before they were read and after.
 //! 4. A call on the tree that hangs keeps those alone waiting that need what it is about, and not beyond their time.
 
+mod cache_state;
 mod carry;
 mod change_list;
 mod changes;
 mod chunks;
+mod clean_queue;
 mod derive;
+mod eviction;
 mod failed_names;
 mod fetch_gate;
 mod flush;
@@ -44,8 +47,10 @@ mod preparation;
 mod shares;
 pub mod table;
 
+pub use cache_state::cache_state;
 pub use carry::carry_inode;
 pub use change_list::list_changes;
+pub use eviction::{ChunkUse, ranges_of};
 pub use flush::{ask_for_flush, flush};
 pub use shares::{note_carried, write_share};
 
@@ -93,6 +98,7 @@ pub struct BackingUse {
     fetches: RefCell<FastMap<(u64, u64), Brought>>,
     /// Those of them that hold space.
     fetch_gate: FetchGate,
+    eviction: eviction::Eviction,
     /// Directories that are being listed.
     listings: RefCell<FastMap<u64, Brought>>,
     /// Names that were looked for in vain, by directory.
@@ -133,6 +139,10 @@ pub enum BackingFault {
     LosesWritesInFlush,
     /// What is written behind is not synced before it counts.
     SyncsNothing,
+    /// What is dirty goes as what is clean does.
+    EvictsDirty,
+    /// A base that has risen is forgotten when a flush notes a new place.
+    ForgetsEvicted,
 }
 
 /// Numbers since the start.
@@ -143,6 +153,8 @@ struct Counters {
     listings: Cell<u64>,
     fetched_chunks: Cell<u64>,
     fetched_bytes: Cell<u64>,
+    evicted_chunks: Cell<u64>,
+    evicted_bytes: Cell<u64>,
     failed: Cell<u64>,
     changed: Cell<u64>,
     flushes: Cell<u64>,
@@ -194,6 +206,7 @@ impl BackingUse {
             asks: RefCell::default(),
             fetches: RefCell::default(),
             fetch_gate: FetchGate::default(),
+            eviction: eviction::Eviction::default(),
             listings: RefCell::default(),
             misses: RefCell::default(),
             failed_names: RefCell::default(),
@@ -240,7 +253,7 @@ impl BackingUse {
     }
 
     /// Counters by name.
-    pub fn numbers(&self) -> [(&'static str, u64); 14] {
+    pub fn numbers(&self) -> [(&'static str, u64); 16] {
         let (counters, calls) = (&self.counters, self.tree.statistics());
         [
             ("calls", calls.calls),
@@ -250,6 +263,8 @@ impl BackingUse {
             ("listings", counters.listings.get()),
             ("fetched_chunks", counters.fetched_chunks.get()),
             ("fetched_bytes", counters.fetched_bytes.get()),
+            ("evicted_chunks", counters.evicted_chunks.get()),
+            ("evicted_bytes", counters.evicted_bytes.get()),
             ("failed", counters.failed.get()),
             ("changed_behind", counters.changed.get()),
             ("flushes", counters.flushes.get()),

@@ -148,6 +148,7 @@ impl Core {
             mtime: identity.mtime,
             ctime: identity.ctime,
             base: if kind == Kind::File { identity.size } else { 0 },
+            carried: if kind == Kind::File { identity.size } else { 0 },
             chunk_size: attributes.layout.chunk_size,
         };
         let inode = match kind {

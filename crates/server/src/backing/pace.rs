@@ -195,6 +195,7 @@ pub fn is_access(operation: Operation) -> bool {
             | O::Statistics
             | O::Shutdown
             | O::Flush
+            | O::CacheState
             | O::Close
             | O::CloseMany
             | O::Reclaim
@@ -239,7 +240,7 @@ impl Core {
     }
 
     /// Whether something here is not behind as it is.
-    fn has_backing_changes(&self) -> bool {
+    pub(super) fn has_backing_changes(&self) -> bool {
         let tables = self.tables.borrow();
         tables.backing.written().len() > 0 || tables.backing.differing() > 0 || tables.made_here() > 0
     }
@@ -295,7 +296,7 @@ impl Core {
         (backing.counters.changes.get() + backing.pace.closes.get(), self.backing_changes())
     }
 
-    async fn ask_for_automatic_flush(self: &Rc<Self>, patience: u8) {
+    pub(super) async fn ask_for_automatic_flush(self: &Rc<Self>, patience: u8) {
         let home = self.cluster.home_of(FileId::ROOT);
         match home {
             Some(home) if home != self.index => {

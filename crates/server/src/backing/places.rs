@@ -109,6 +109,11 @@ pub fn ask_carried(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Resul
     Ok(Progress::Done)
 }
 
+/// Whether bytes of a file may be at a place alone: those that never came, or that a server has evicted.
+fn is_needed(place: &BackingPlace) -> bool {
+    place.base > 0 || place.inode != 0 && place.size > 0 && place.chunk_size > 0
+}
+
 impl BackingUse {
     /// Opens a directory behind, if it is the one that was taken up, or that a flush has made.
     pub(super) async fn open_known(&self, place: &DirectoryBehind) -> Result<BackingDirectory, BackingError> {
@@ -135,7 +140,7 @@ impl Core {
             next: tables.backing.next(id).cloned(),
             is_moving: self.is_carrying(id),
             is_written: taken_up.is_none_or(|taken_up| taken_up.is_written),
-            is_needed: taken_up.is_some_and(|taken_up| taken_up.place.base > 0),
+            is_needed: taken_up.is_some_and(|taken_up| is_needed(&taken_up.place)),
         }
     }
 
@@ -178,8 +183,9 @@ impl Core {
             if !is_other(&place) {
                 return Ok(false);
             }
-            let base = self.tables.borrow().backing.place(file).map_or(0, |known| known.base.min(place.base));
-            self.change([Record::PlacePut { id: file, place: BackingPlace { base, ..place } }])?;
+            let known = self.tables.borrow().backing.place(file).map(|known| (known.base, known.carried));
+            let (base, carried) = known.unwrap_or_default();
+            self.change([Record::PlacePut { id: file, place: BackingPlace { base, carried, ..place } }])?;
             return Ok(true);
         }
         let moving = self.backing().moving.borrow().get(&file.0).cloned();
@@ -320,6 +326,8 @@ impl Core {
             let deadline = self.reactor.now() + self.options.timeout;
             let place = self.ask_for_place(home, file, deadline).await?;
             if !ask.is_late.get() {
+                // Nothing of it was evicted here.
+                let place = BackingPlace { carried: place.base, ..place };
                 return self.change([Record::PlacePut { id: file, place }]);
             }
         }
@@ -327,20 +335,21 @@ impl Core {
 
     /// The home of a file says that its chunks from a size on are gone, and all bytes behind that follow.
     pub fn shrink_base(self: &Rc<Self>, file: FileId, size: u64) -> Result<(), Failure> {
-        let Some(backing) = self.backing.as_ref().filter(|_| file.is_from_behind()) else { return Ok(()) };
+        let Some(backing) = &self.backing else { return Ok(()) };
         if let Some(ask) = backing.asks.borrow().get(&file.0) {
             ask.is_late.set(true);
         }
-        let place = self.tables.borrow().backing.place(file).filter(|place| place.base > size).cloned();
+        let is_cut = |place: &&BackingPlace| place.base.max(place.carried) > size;
+        let place = self.tables.borrow().backing.place(file).filter(is_cut).map(|place| place.cut(size));
         match place {
-            Some(place) => self.change([Record::PlacePut { id: file, place: BackingPlace { base: size, ..place } }]),
+            Some(place) => self.change([Record::PlacePut { id: file, place }]),
             None => Ok(()),
         }
     }
 
     /// The home of a file says that it is gone. Returns what is to be journalled of it here.
     pub fn forget_place(&self, file: FileId) -> Record<'static> {
-        let Some(backing) = self.backing.as_ref().filter(|_| file.is_from_behind()) else { return Record::Nothing };
+        let Some(backing) = &self.backing else { return Record::Nothing };
         if let Some(ask) = backing.asks.borrow().get(&file.0) {
             ask.is_late.set(true);
         }

@@ -1,5 +1,6 @@
 //! What a request needs of the backing tree before its handler runs.
 
+use super::{ChunkUse, ranges_of};
 use crate::core::{Caller, Core, Failure};
 use crate::journal::tables::Tables;
 use crate::names::cursor_of;
@@ -96,6 +97,16 @@ impl Wanted {
         Ok(wanted)
     }
 
+    /// The chunks that it is about.
+    fn chunks_of(&self, core: &Rc<Core>) -> Option<ChunkUse> {
+        if let Some((file, _, pieces)) = &self.pieces {
+            return core.use_chunks(*file, || ranges_of(pieces.iter().map(|piece| piece.chunk_index)));
+        }
+        let (file, layout, offset, size) = self.range.as_ref()?;
+        let chunk_size = u64::from(layout.chunk_size.max(1));
+        core.use_chunks(*file, || vec![(offset / chunk_size, offset.saturating_add(*size).div_ceil(chunk_size))])
+    }
+
     /// Leaves out what nothing has to be done for.
     fn keep_lacking(&mut self, core: &Core, tables: &Tables) {
         self.names.retain(|(directory, name)| {
@@ -113,7 +124,7 @@ impl Wanted {
             core.check_layout(layout).is_ok() && !core.has_pieces(*file, layout, pieces, false)
         };
         self.pieces.take_if(|pieces| !lacks_pieces(pieces));
-        self.range.take_if(|(file, layout, ..)| !core.is_behind(*file) || core.check_layout(layout).is_err());
+        self.range.take_if(|(file, layout, ..)| !core.may_lack(*file) || core.check_layout(layout).is_err());
         self.file.take_if(|file| !core.lacks_place(*file));
     }
 
@@ -153,15 +164,30 @@ impl Wanted {
 }
 
 /// What has to be brought here before a request can be done; nothing for nearly all requests. What is malformed is
-/// refused by its handler.
+/// refused by its handler. Chunks of the file that comes with it stay here for as long as the request is there.
 pub fn preparation(
     core: &Rc<Core>,
     operation: Operation,
     caller: &Caller,
     params: &[u8],
+) -> (Option<ChunkUse>, Option<LocalFuture<Result<(), Failure>>>) {
+    if core.backing.is_none() {
+        return (None, None);
+    }
+    let Ok(wanted) = Wanted::of(operation, params) else { return (None, None) };
+    let chunk_use = wanted.chunks_of(core);
+    if operation == Operation::ReserveChunks {
+        chunk_use.iter().for_each(|held| core.hold_chunks(held));
+    }
+    (chunk_use, what_is_lacking(core, operation, caller, wanted))
+}
+
+fn what_is_lacking(
+    core: &Rc<Core>,
+    operation: Operation,
+    caller: &Caller,
+    mut wanted: Wanted,
 ) -> Option<LocalFuture<Result<(), Failure>>> {
-    core.backing.as_ref()?;
-    let mut wanted = Wanted::of(operation, params).ok()?;
     wanted.keep_lacking(core, &core.tables.borrow());
     if wanted.is_empty() {
         return None;
@@ -191,7 +217,7 @@ impl Core {
         deadline: Nanos,
     ) -> Result<(), Failure> {
         self.know_place(file, deadline).await?;
-        let base = self.tables.borrow().backing.place(file).map_or(0, |place| place.base);
+        let base = self.tables.borrow().backing.place(file).map_or(0, |place| place.base.max(place.carried));
         let end = offset.saturating_add(size).min(base);
         let step = PIECES_MAX * u64::from(layout.chunk_size);
         let mut from = offset;
@@ -212,7 +238,8 @@ impl Core {
         let first = offset / chunk_size;
         let limit = taken_up.place.base.div_ceil(chunk_size);
         let is_here = |index: &u64| self.cluster.chunk_server(file, layout, *index) == self.index;
-        let index = (first..limit).filter(is_here).find(|index| taken_up.is_absent(*index))?;
+        let below = (first..limit).filter(is_here).find(|index| taken_up.is_absent(*index));
+        let index = below.or_else(|| taken_up.next_evicted(first.max(limit)))?;
         let byte = offset.max(index * chunk_size);
         (byte < index * chunk_size + u64::from(taken_up.size_behind(index))).then_some(byte)
     }

@@ -9,6 +9,7 @@
 //!    to sync the file) after the last of them was written, and nothing was noted since the wish began
 //!    (`note_carried`); a server that does not know the wish says that it was changed.
 
+use super::carry::BaseCopy;
 use super::flush::WAIT_NS;
 use super::pace::Patience;
 use super::{BackingFault, BackingUse, add};
@@ -22,10 +23,13 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use wire::messages::{BackingPlace, Empty, NoteCarriedRequest, WriteShareReply, WriteShareRequest, flush_states};
-use wire::{Decode, FileId};
+use wire::{Decode, FileId, Kind};
 
 /// Wishes that are kept; those that have ended go first.
 const SHARES_MAX: usize = 65_536;
+
+/// Chunks that are looked at in one step of the loop.
+pub const LOOKS_AT_ONCE: u64 = 1024;
 
 /// What came of a share: bytes that were written.
 type ShareResult = Result<u64, Failure>;
@@ -87,6 +91,13 @@ pub fn note_carried(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure>
 }
 
 impl Core {
+    /// A file is cut by its home: what a flush writes of it right now counts as changed.
+    pub fn note_cut(&self, file: FileId) {
+        if let Some(backing) = &self.backing {
+            backing.note_change(file);
+        }
+    }
+
     /// The tree, or a refusal of what is asked about one.
     pub(super) fn check_backing(&self) -> Result<&BackingUse, Failure> {
         let words = "there is no backing directory";
@@ -104,10 +115,20 @@ impl Core {
         if self.is_journal_low() {
             self.checkpoints.finished().wait().await;
         }
-        let base = self.tables.borrow().backing.place(file).map(|known| known.base);
-        let base = if file.is_from_behind() { base.map_or(place.base, |base| base.min(place.base)) } else { 0 };
+        let (known, kind) = {
+            let tables = self.tables.borrow();
+            (tables.backing.place(file).map(|known| (known.base, known.carried)), tables.inodes.kind(file))
+        };
+        let base = if file.is_from_behind() { known.map_or(place.base, |(base, _)| base.min(place.base)) } else { 0 };
         let is_written = is_written();
-        self.change([Record::Carried { id: file, place: BackingPlace { base, ..place }, is_written }])
+        let carried = match known {
+            _ if self.backing().has_fault(BackingFault::ForgetsEvicted) => base,
+            // Only files have their inodes elsewhere.
+            _ if !is_written && kind.is_none_or(|kind| kind == Kind::File) => place.size,
+            Some((_, carried)) => carried,
+            None => base,
+        };
+        self.change([Record::Carried { id: file, place: BackingPlace { base, carried, ..place }, is_written }])
     }
 
     /// Begins to write what is here of a file, or joins whoever does at the same wish; waits a moment for the end.
@@ -161,13 +182,29 @@ impl Core {
     async fn write_share_now(self: &Rc<Self>, share: &ShareWrite, request: &WriteShareRequest) -> ShareResult {
         let backing = self.backing();
         let failed = |error| backing.failure(error);
+        let _chunk_use = self.use_file(request.file);
+        let is_home = self.cluster.home_of(request.file) == Some(self.index);
+        if !is_home {
+            // Who holds a file has asked for its place; but perhaps he has not heard yet.
+            self.know_place(request.file, self.reactor.now() + self.options.timeout).await?;
+        }
         let chunks = self.chunks_here(request).await;
-        if chunks.is_empty() {
+        let absent = self.absent_below(request).await;
+        if chunks.is_empty() && absent.is_none() {
             return Ok(0);
         }
         let target = async { backing.tree.root().await?.open_to_write(&request.path).await };
         let target = target.await.map_err(failed)?;
         let mut bytes = 0;
+        // The home copies its own absent chunks, with those of servers that know nothing of the file.
+        if let Some(old) = absent.filter(|_| !is_home) {
+            let wants = |index| {
+                self.cluster.chunk_server(request.file, &request.layout, index) == self.index
+                    && self.tables.borrow().backing.get(request.file).is_some_and(|known| known.is_absent(index))
+            };
+            let copy = BaseCopy { file: request.file, old: &old, layout: &request.layout, size: request.size };
+            bytes += self.copy_base(copy, &wants, &target, &share.patience).await?;
+        }
         for index in chunks {
             bytes += self.write_chunk(share, request, index, &target).await?;
             // It is written anew in any case.
@@ -176,7 +213,6 @@ impl Core {
             }
         }
         // The home syncs the file when all have written.
-        let is_home = self.cluster.home_of(request.file) == Some(self.index);
         if !is_home && !backing.has_fault(BackingFault::SyncsNothing) {
             target.sync().await.map_err(failed)?;
         }
@@ -205,6 +241,26 @@ impl Core {
             }
         }
         found
+    }
+
+    /// The place of a file, if any of its chunks that belong here is there alone.
+    async fn absent_below(self: &Rc<Self>, request: &WriteShareRequest) -> Option<BackingPlace> {
+        let place = self.tables.borrow().backing.place(request.file).filter(|place| place.inode != 0).cloned()?;
+        let has_evicted = |taken_up: &super::table::TakenUp| taken_up.has_evicted();
+        if self.tables.borrow().backing.get(request.file).is_some_and(has_evicted) {
+            return Some(place);
+        }
+        let limit = place.base.min(request.size).div_ceil(u64::from(request.layout.chunk_size));
+        for index in 0..limit {
+            if index.is_multiple_of(LOOKS_AT_ONCE) && index > 0 {
+                self.reactor.yield_now().await;
+            }
+            let is_absent = || self.tables.borrow().backing.get(request.file).is_some_and(|it| it.is_absent(index));
+            if self.cluster.chunk_server(request.file, &request.layout, index) == self.index && is_absent() {
+                return Some(place);
+            }
+        }
+        None
     }
 
     /// Writes a chunk of which all that counts is here.

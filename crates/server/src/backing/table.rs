@@ -4,11 +4,12 @@
 //! Invariants
 //! 1. A place here is of an inode whose home is here, or of a file of which this server is a holder, as its home knows.
 //! 2. A chunk that begins below its file's base and has no standing is absent, and every other one is here: what the
-//!    store has not of it are zeros.
+//!    store has not of it are zeros. Of a file that was carried what was evicted is absent, too (`Standing::Absent`).
 //! 3. A difference is of a name whose directory is behind; who has one is never looked at for a request. One that
 //!    agrees (`NameBehind::agrees`) says what a flush has put there.
 //! 4. The places of directories that are gone, and the differences in them, stay until they are gone behind as well.
 
+use super::clean_queue::{ChunkUses, CleanKey, CleanQueue, WHOLE_FILE};
 use crate::journal::records::Record;
 use crate::store::FastMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,52 +25,131 @@ pub enum Standing {
     Clean = 1,
     /// Something of it was changed here.
     Dirty = 2,
+    /// It was evicted, after a flush had put it behind.
+    Absent = 3,
 }
 
 impl Standing {
     pub fn of_code(code: u8) -> Option<Standing> {
-        [Standing::Clean, Standing::Dirty].into_iter().find(|standing| *standing as u8 == code)
+        [Standing::Clean, Standing::Dirty, Standing::Absent].into_iter().find(|standing| *standing as u8 == code)
     }
 }
 
-/// Something that was taken up.
+/// What is known of a chunk.
+struct KnownChunk {
+    standing: Standing,
+    uses: ChunkUses,
+}
+
+/// Something that was taken up, or carried.
 pub struct TakenUp {
     pub place: BackingPlace,
-    /// Of its chunks on this server that begin below its base and are here.
-    standings: BTreeMap<u64, Standing>,
-    /// Those of them that are dirty.
+    /// Of its chunks on this server that begin below its base and are here, and of those that were ever evicted.
+    standings: BTreeMap<u64, KnownChunk>,
+    /// Those of them that are dirty, and absent.
     dirty: u64,
+    absent: u64,
     /// Whether its inode is here, and has a name.
     pub is_named: bool,
     /// Something of it was changed on this server since both sides were the same.
     pub is_written: bool,
+    /// Uses of its other chunks.
+    rest_uses: ChunkUses,
+    /// Those of them below this one were offered for eviction; in memory alone.
+    offered: u64,
 }
 
 impl TakenUp {
     pub fn is_absent(&self, index: u64) -> bool {
-        self.begins_below_base(index) && !self.standings.contains_key(&index)
+        self.standing(index).map_or(self.begins_below_base(index), |standing| standing == Standing::Absent)
+    }
+
+    /// Whether any of its chunks here may be absent.
+    pub fn may_lack(&self) -> bool {
+        self.place.base > 0 || self.absent > 0
+    }
+
+    /// The first chunk from one on that was evicted.
+    pub fn next_evicted(&self, first: u64) -> Option<u64> {
+        if self.absent == 0 {
+            return None;
+        }
+        self.standings.range(first..).find(|(_, known)| known.standing == Standing::Absent).map(|(index, _)| *index)
+    }
+
+    /// Whether anything of it was evicted that is not absent without a word.
+    pub fn has_evicted(&self) -> bool {
+        self.absent > 0
     }
 
     pub fn begins_below_base(&self, index: u64) -> bool {
-        index.saturating_mul(u64::from(self.place.chunk_size)) < self.place.base
+        index.saturating_mul(self.chunk_size()) < self.place.base
     }
 
-    /// Bytes of a chunk that may be behind.
+    /// Whether anything is known of a chunk, or would be if it were here.
+    pub fn is_followed(&self, index: u64) -> bool {
+        self.begins_below_base(index) || self.standings.contains_key(&index)
+    }
+
+    /// Bytes of an absent chunk that may be behind.
     pub fn size_behind(&self, index: u64) -> u32 {
-        let chunk_size = u64::from(self.place.chunk_size);
-        self.place.base.saturating_sub(index.saturating_mul(chunk_size)).min(chunk_size) as u32
+        let end = match self.standing(index) {
+            Some(Standing::Absent) => self.place.carried,
+            _ => self.place.base,
+        };
+        end.saturating_sub(index.saturating_mul(self.chunk_size())).min(self.chunk_size()) as u32
     }
 
     pub fn standing(&self, index: u64) -> Option<Standing> {
-        self.standings.get(&index).copied()
+        self.standings.get(&index).map(|here| here.standing)
+    }
+
+    fn uses_of(&self, index: u64) -> &ChunkUses {
+        self.standings.get(&index).map_or(&self.rest_uses, |known| &known.uses)
+    }
+
+    /// A chunk is used, at a time in seconds.
+    pub fn note_use(&self, index: u64, second: u64) {
+        self.uses_of(index).note(second);
+    }
+
+    /// Whether all that the store has of a chunk is behind as well.
+    pub fn is_clean(&self, index: u64) -> bool {
+        match self.standing(index) {
+            Some(standing) => standing == Standing::Clean,
+            None => !self.begins_below_base(index) && self.has_carried_rest() && self.is_carried(index),
+        }
+    }
+
+    /// Whether what is here of it from the base on is behind as well.
+    pub fn has_carried_rest(&self) -> bool {
+        !self.is_written && self.place.base < self.place.carried
+    }
+
+    /// Whether a chunk begins below what was carried.
+    fn is_carried(&self, index: u64) -> bool {
+        index.saturating_mul(self.chunk_size()) < self.place.carried
+    }
+
+    /// Whether something of it that is here and clean may be at an index, or at any from the base on.
+    fn may_go(&self, index: u64) -> bool {
+        if index == WHOLE_FILE { self.has_carried_rest() } else { self.is_clean(index) }
+    }
+
+    fn chunk_size(&self) -> u64 {
+        u64::from(self.place.chunk_size)
+    }
+
+    fn count(&self, standing: Standing) -> u64 {
+        self.standings.values().filter(|known| known.standing == standing).count() as u64
     }
 
     fn counts(&self) -> Counts {
-        Counts { here: self.standings.len() as u64, dirty: self.dirty, named: u64::from(self.is_named) }
+        Counts { here: self.standings.len() as u64 - self.absent, dirty: self.dirty, named: u64::from(self.is_named) }
     }
 
     pub fn standings(&self) -> impl Iterator<Item = (u64, Standing)> {
-        self.standings.iter().map(|(index, standing)| (*index, *standing))
+        self.standings.iter().map(|(index, here)| (*index, here.standing))
     }
 }
 
@@ -124,6 +204,8 @@ pub struct BackingTables {
     differing: u64,
     /// What was taken up and is written.
     written: BTreeSet<u64>,
+    /// What is clean, in the order in which it goes; in memory alone.
+    clean: CleanQueue,
 }
 
 impl Counts {
@@ -145,14 +227,21 @@ impl BackingTables {
 
     pub fn put_place(&mut self, id: FileId, place: BackingPlace) {
         let Some(known) = self.taken_up.get_mut(&id.0) else {
-            let (standings, dirty, is_named, is_written) = Default::default();
-            self.taken_up.insert(id.0, TakenUp { place, standings, dirty, is_named, is_written });
+            let (standings, dirty, absent, is_named, is_written, rest_uses, offered) = Default::default();
+            let taken_up = TakenUp { place, standings, dirty, absent, is_named, is_written, rest_uses, offered };
+            let has_rest = taken_up.has_carried_rest();
+            self.taken_up.insert(id.0, taken_up);
+            // Perhaps it is written: that comes later, and is seen when it is its turn.
+            if has_rest {
+                self.offer((id.0, WHOLE_FILE));
+            }
             return;
         };
-        let (base, chunk_size, before) = (place.base, u64::from(place.chunk_size), known.counts());
+        let (end, chunk_size, before) = (place.base.max(place.carried), u64::from(place.chunk_size), known.counts());
         known.place = place;
-        known.standings.retain(|index, _| index.saturating_mul(chunk_size) < base);
-        known.dirty = known.standings.values().filter(|standing| **standing == Standing::Dirty).count() as u64;
+        known.standings.retain(|index, _| index.saturating_mul(chunk_size) < end);
+        known.dirty = known.count(Standing::Dirty);
+        known.absent = known.count(Standing::Absent);
         self.counts.replace(before, known.counts());
     }
 
@@ -168,9 +257,18 @@ impl BackingTables {
         }
         self.written.remove(&id.0);
         let before = taken_up.counts();
-        taken_up.standings.values_mut().for_each(|standing| *standing = Standing::Clean);
+        let mut clean = Vec::new();
+        for (index, here) in taken_up.standings.iter_mut().filter(|(_, here)| here.standing == Standing::Dirty) {
+            here.standing = Standing::Clean;
+            clean.push((id.0, *index));
+        }
         taken_up.dirty = 0;
+        taken_up.offered = 0;
+        if taken_up.has_carried_rest() {
+            clean.push((id.0, WHOLE_FILE));
+        }
         self.counts.replace(before, taken_up.counts());
+        clean.into_iter().for_each(|key| self.offer(key));
     }
 
     pub fn note_written(&mut self, id: FileId) {
@@ -201,13 +299,63 @@ impl BackingTables {
     /// Of a file without a place it is late: the file is gone.
     pub fn put_standing(&mut self, id: FileId, index: u64, standing: Standing) {
         if let Some(taken_up) = self.taken_up.get_mut(&id.0)
-            && taken_up.begins_below_base(index)
+            && (taken_up.begins_below_base(index) || taken_up.is_carried(index))
         {
             let before = taken_up.counts();
-            let old = taken_up.standings.insert(index, standing);
-            taken_up.dirty += u64::from(standing == Standing::Dirty);
-            taken_up.dirty -= u64::from(old == Some(Standing::Dirty));
+            // What lies below the base as a whole is absent without a word.
+            let needs_none = standing == Standing::Absent && taken_up.begins_below_base(index + 1);
+            let old = match needs_none {
+                true => taken_up.standings.remove(&index),
+                false => taken_up.standings.insert(index, KnownChunk { standing, uses: ChunkUses::default() }),
+            };
+            let (old, new) = (old.map(|old| old.standing), (!needs_none).then_some(standing));
+            let change = |kind| (u64::from(new == Some(kind)), u64::from(old == Some(kind)));
+            let ((more_dirty, less_dirty), (more_absent, less_absent)) =
+                (change(Standing::Dirty), change(Standing::Absent));
+            taken_up.dirty = taken_up.dirty + more_dirty - less_dirty;
+            taken_up.absent = taken_up.absent + more_absent - less_absent;
             self.counts.replace(before, taken_up.counts());
+            if standing == Standing::Clean {
+                self.offer((id.0, index));
+            }
+        }
+    }
+
+    /// Something is clean, so it may go.
+    pub fn offer(&mut self, key: CleanKey) {
+        let (taken_up, count) = (&self.taken_up, self.counts.here as usize + self.taken_up.len());
+        let is_clean = |(file, index): &CleanKey| taken_up.get(file).is_some_and(|known| known.may_go(*index));
+        self.clean.push(key, count, is_clean);
+    }
+
+    /// Next what is to go, chunks or the rest of a file (`WHOLE_FILE`); what is dirty too, for who does that on purpose.
+    pub fn next_clean(&mut self, takes_dirty: bool) -> Option<CleanKey> {
+        let taken_up = &self.taken_up;
+        self.clean.next(|(file, index), uses| {
+            let may_go = |known: &&TakenUp| {
+                known.may_go(*index) || takes_dirty && known.standing(*index) == Some(Standing::Dirty)
+            };
+            let known = taken_up.get(file).filter(may_go);
+            known.map(|known| uses(known.uses_of(*index))).is_some()
+        })
+    }
+
+    /// Whether a chunk, or the rest of a file, was used since it was last looked at.
+    pub fn takes_use(&self, (file, index): CleanKey) -> bool {
+        let known = self.taken_up.get(&file);
+        known.is_some_and(|known| known.uses_of(index).take_one())
+    }
+
+    /// The chunk with which to go on with the rest of a file that was carried.
+    pub fn rest_from(&self, file: FileId) -> Option<u64> {
+        let known = self.get(file).filter(|known| known.has_carried_rest())?;
+        Some(known.offered.max(known.place.base.div_ceil(known.chunk_size())))
+    }
+
+    /// It was gone through up to a chunk.
+    pub fn note_offered(&mut self, file: u64, offered: u64) {
+        if let Some(known) = self.taken_up.get_mut(&file) {
+            known.offered = offered;
         }
     }
 
@@ -325,10 +473,11 @@ impl BackingTables {
         let mut counts = Counts::default();
         self.taken_up.values().for_each(|taken_up| counts.replace(Counts::default(), taken_up.counts()));
         let recorded: u64 = self.differences.values().map(|names| names.len() as u64).sum();
-        let is_dirty = |taken_up: &TakenUp| taken_up.standings.values().filter(|it| **it == Standing::Dirty).count();
         let written = self.taken_up.values().filter(|taken_up| taken_up.is_written).count();
         let is_right = |(id, taken_up): (&u64, &TakenUp)| {
-            is_dirty(taken_up) as u64 == taken_up.dirty && taken_up.is_written == self.written.contains(id)
+            taken_up.count(Standing::Dirty) == taken_up.dirty
+                && taken_up.count(Standing::Absent) == taken_up.absent
+                && taken_up.is_written == self.written.contains(id)
         };
         counts == self.counts
             && recorded == self.recorded

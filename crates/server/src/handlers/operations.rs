@@ -226,6 +226,7 @@ pub fn row(operation: Operation) -> OperationRow {
         O::AskForFlush => row(Step(|core, _, params, _| backing::ask_for_flush(core, params)))
             .no_consequence()
             .promise(Promise::Never),
+        O::CacheState => row(Step(|core, _, params, reply| backing::cache_state(core, params, reply))).no_consequence(),
         O::ListChanges => row(Step(|core, _, params, reply| backing::list_changes(core, params, reply))),
         O::AskCarried => row(Step(|core, _, params, reply| backing::ask_carried(core, params, reply))),
         O::CarryInode => row(Step(|core, _, params, _| backing::carry_inode(core, params))),

@@ -82,9 +82,13 @@ pub fn truncate_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failu
     let request = TruncateChunksRequest::from_bytes(params)?;
     check_elsewhere(core, request.file)?;
     core.check_layout(&request.layout)?;
-    core.shrink_base(request.file, request.size)?;
     // Without a share there is nothing to cut; what is written from now on comes after the truncate.
-    let seen = core.store.share(request.file.0).is_none_or(|share| share.generation >= request.generation);
+    let share = core.store.share(request.file.0);
+    let seen = share.is_none_or(|share| share.generation >= request.generation);
+    if !seen || share.is_none() {
+        core.shrink_base(request.file, request.size)?;
+        core.note_cut(request.file);
+    }
     if !seen {
         let mut transaction = core.store.begin();
         core.store.truncate_file(request.file.0, request.size, request.generation, &mut transaction);

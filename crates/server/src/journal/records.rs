@@ -670,6 +670,7 @@ pub mod tests {
             mtime: -4,
             ctime: 5,
             base: 3,
+            carried: 3,
             chunk_size: 47_008,
         };
         let known = crate::backing::table::known_of(&place);

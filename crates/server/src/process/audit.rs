@@ -138,7 +138,12 @@ fn check_backing(core: &Core, audit: &mut Audit) {
         if is_home && taken_up.place.base > 0 && !tables.inodes.contains(id) {
             audit.errors.push(format!("{id} has a place behind, but is not here"));
         }
-        if is_home && tables.inodes.get(id).is_some_and(|inode| inode.attributes.size < taken_up.place.base) {
+        if is_home
+            && tables
+                .inodes
+                .get(id)
+                .is_some_and(|inode| inode.attributes.size < taken_up.place.base.max(taken_up.place.carried))
+        {
             audit.errors.push(format!("file {id} is smaller than what counts of it behind"));
         }
     }

@@ -326,6 +326,11 @@ impl Server {
         self.core.backing.as_ref().map_or_else(Vec::new, |backing| backing.numbers().to_vec())
     }
 
+    /// Has this server give up some clean chunks although there is room, for simulations. Whether any went.
+    pub fn evict_some(&self) -> bool {
+        self.core.evict_some()
+    }
+
     /// What this server counted as a contact and as a home.
     pub fn contact_numbers(&self) -> Vec<(&'static str, u64)> {
         self.core.leases.numbers().collect()

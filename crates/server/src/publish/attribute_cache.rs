@@ -12,6 +12,7 @@
 //! 2. What is locked is not believed, and who looks for a name that is locked does not find that it is missing.
 //! 3. The tree's cell is empty while a change of the tree is under way here, and has the number of the last one else.
 
+use crate::backing::table::Standing;
 use crate::files::inodes::Inode;
 use crate::files::rights::has_dropped_bits;
 use crate::journal::records::Record;
@@ -242,6 +243,14 @@ impl Publisher {
         }
     }
 
+    /// Nobody believes what an inode's cell says, nor where its first bytes are, which may go.
+    fn forget_first_bytes(&self, file: FileId) {
+        let Some(place) = self.inode_place(file) else { return };
+        if self.cache().cell_word(place, FIRST_SIZE_WORD) > 0 && !self.cache().has_fault(CacheFault::KeepsEverything) {
+            self.cache().put_words(place, &publication(self.cache().cell_word(place, 1), None));
+        }
+    }
+
     /// A name that was just told needs not be asked for again.
     pub fn note_told(&self, (parent, name): (FileId, &[u8]), inode: &Inode) {
         if inode.attributes.kind == Kind::File {
@@ -296,6 +305,11 @@ impl Publisher {
             }
             Record::InodeDelete(file) => {
                 self.invalidate_inode(file);
+                self.invalidate_writable(file);
+            }
+            // Bytes of it have to be fetched from now on.
+            Record::StandingPut { file, standing: Standing::Absent, .. } => {
+                self.forget_first_bytes(file);
                 self.invalidate_writable(file);
             }
             Record::FileAnnounced { file, .. } => {

@@ -51,7 +51,7 @@ impl Core {
     /// no bit of its mode goes.
     pub fn takes_writes(&self, tables: &Tables, file: FileId) -> bool {
         // Bytes of it may have to be fetched.
-        if file.is_from_behind() && tables.backing.place(file).is_none_or(|place| place.base > 0) {
+        if tables.backing.get(file).map_or(file.is_from_behind(), |known| known.may_lack()) {
             return false;
         }
         if self.cluster.home_of(file) != Some(self.index) {

@@ -7,7 +7,7 @@
 //!    the number of connections, each of which brings one body at a time, and by their windows.
 //! 2. Each request that `Sessions::begin` called new ends in `finish`, `conclude` or `Sessions::abandon`.
 
-use crate::backing;
+use crate::backing::{self, ChunkUse};
 use crate::coordination::intents::Origin;
 use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::operations::{Handler, Promise, QuestionHandler, StepHandler, changes_entries, row};
@@ -32,6 +32,8 @@ pub struct Request {
     pub incoming: Incoming,
     pub caller: Caller,
     pub started: Nanos,
+    /// Has chunks of a file of the backing tree stay here.
+    pub chunk_use: Option<ChunkUse>,
 }
 
 /// A request that waits, and what does it afterwards.
@@ -197,8 +199,8 @@ impl Front {
         let core = &self.core;
         let caller = Caller { peer: incoming.peer.clone(), origin, deadline: incoming.deadline() };
         core.statistics.started(incoming.operation, started.saturating_sub(incoming.arrived));
-        let preparation = backing::preparation(core, incoming.operation, &caller, &incoming.params);
-        let request = Request { incoming, caller, started };
+        let (chunk_use, preparation) = backing::preparation(core, incoming.operation, &caller, &incoming.params);
+        let request = Request { incoming, caller, started, chunk_use };
         match preparation {
             None => self.handle(request),
             Some(preparation) => {
@@ -406,7 +408,7 @@ impl Front {
 
     /// A body that never came leaves nothing behind. If the request was sent again meanwhile, that copy is executed.
     fn abandon(self: Rc<Self>, request: Request) {
-        let Request { incoming, caller, started } = request;
+        let Request { incoming, caller, started, .. } = request;
         let took = self.core.reactor.now().saturating_sub(started);
         self.core.statistics.finished(incoming.operation, took, true, 0, 0);
         note_end(&self.core, &incoming);
@@ -457,7 +459,7 @@ fn note_end(core: &Core, incoming: &Incoming) {
 
 /// Answers a request, and keeps its outcome.
 pub fn finish(core: &Core, request: Request, result: Result<&[u8], &Failure>) {
-    let Request { incoming, caller, started } = request;
+    let Request { incoming, caller, started, .. } = request;
     let took = core.reactor.now().saturating_sub(started);
     let bytes_in = if result.is_ok() { incoming.body_size() as u64 } else { 0 };
     note_end(core, &incoming);

@@ -47,6 +47,14 @@ impl StoreState {
         }
     }
 
+    /// Whoever knows the places of a chunk's bytes is told to ask anew.
+    pub fn stamp_chunk(&self, key: ChunkKey) {
+        let chunk = self.files.get(key.0).and_then(|file| file.chunks.get(key.1));
+        if let Some(chunk) = chunk.filter(|_| self.stamped.is_some()) {
+            self.stamp_pages(chunk);
+        }
+    }
+
     /// Chunks go.
     pub fn stamp_gone(&self, chunks: &Chunks) {
         if self.stamped.is_none() {

@@ -13,12 +13,12 @@ const CHUNK: u64 = 4096;
 const ESTALE: i32 = 116;
 
 /// Bytes that tell where they are from.
-fn pattern(seed: u64, size: usize) -> Vec<u8> {
+pub fn pattern(seed: u64, size: usize) -> Vec<u8> {
     (0..size as u64).map(|at| ((at * 31 + seed * 7 + at / 4096) % 251 + 1) as u8).collect()
 }
 
 /// A site with a bit of everything.
-fn populate(test: &reactor::sim::World) -> BTreeMap<String, Vec<u8>> {
+pub fn populate(test: &reactor::sim::World) -> BTreeMap<String, Vec<u8>> {
     let site = test.outsider();
     site.make_directory("d");
     site.make_directory("d/e");
@@ -53,7 +53,7 @@ async fn stat_at(caller: &Caller, parent: FileId, name: &str) -> Answer<Attribut
 }
 
 /// What a path leads to.
-async fn find(caller: &Caller, path: &str) -> Answer<Attributes> {
+pub async fn find(caller: &Caller, path: &str) -> Answer<Attributes> {
     let mut here = ROOT;
     let mut found = None;
     for name in path.split('/') {

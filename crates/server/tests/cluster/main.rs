@@ -4,6 +4,7 @@ mod backing;
 mod changes;
 mod data;
 mod directories;
+mod eviction;
 mod exactly_once;
 mod extended;
 mod flushing;

@@ -18,7 +18,7 @@ use wire::Operation;
 /// `crates/sim/tests/scale.rs` counts it. Over a backing tree a server asks once for each file that it has a part of
 /// (AskPlace), and flushes ask about all that was changed; mounts that have entries kept ask each server all the time
 /// (KeepEntries).
-const WITHOUT_LINE: [Operation; 22] = [
+const WITHOUT_LINE: [Operation; 23] = [
     Operation::OpenThrough,
     Operation::Delegate,
     Operation::Recall,
@@ -35,6 +35,7 @@ const WITHOUT_LINE: [Operation; 22] = [
     Operation::Flush,
     Operation::ListChanges,
     Operation::AskForFlush,
+    Operation::CacheState,
     Operation::AskCarried,
     Operation::CarryInode,
     Operation::WriteShare,

@@ -139,9 +139,9 @@ pub static ROWS: &[Command] = &[
     Command {
         name: "status",
         group: CLUSTERS,
-        summary: "say how the servers are",
-        operands: "",
-        operand_count: (0, 0),
+        summary: "say how the servers are, or what of files is here",
+        operands: "[PATH...]",
+        operand_count: (0, MANY),
         details: &[
             "For each server: whether it is up, its process, space, requests so far, requests waiting (qdepth) and being \
              worked on (active), their mean time from arrival to start (wait), and memory now beside what it may use at most.",
@@ -151,8 +151,10 @@ pub static ROWS: &[Command] = &[
             "With --lost it lists instead what can't be had without the servers that are down, as the others know it: names \
              whose inode is there, files with chunks there, what had its name there, and what is left of files that were \
              there. With --json one object a line, the last one with the sums.",
+            "With paths, of a cluster with a backing directory, it says how many bytes of the files below each are changed \
+             here and not there yet (dirty), here and there (clean), and there alone (absent), in whole chunks.",
         ],
-        example: "tabane status\ntabane status --json\ntabane status --lost",
+        example: "tabane status\ntabane status --json\ntabane status --lost\ntabane status :/dataset",
         options: &[
             "json",
             "samples",

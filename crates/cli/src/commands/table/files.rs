@@ -483,6 +483,24 @@ pub static ROWS: &[Command] = &[
         run: stage::run,
     },
     Command {
+        name: "evict",
+        group: FILES,
+        summary: "give up what is here of files and in the backing directory too",
+        operands: "[PATH...]",
+        operand_count: (0, MANY),
+        details: &[
+            "All files below the paths, and those that --from-list FILE (or -) names, one a line. What was changed and is not \
+             in the backing directory yet stays, and so does what somebody is being given just now; whoever reads the rest \
+             again has it fetched again. Servers that run out of room do the same by themselves.",
+            "With --dry-run it says how much that would be. Exit status 3 where some files could not be given up.",
+        ],
+        example: "tabane evict :/dataset\ntabane evict --dry-run :/",
+        options: &["from-list", "dry-run", "progress", "cluster", "timeout-ms", "contact", "jobs"],
+        single_dash: false,
+        takes_command_line: false,
+        run: stage::evict,
+    },
+    Command {
         name: "flush",
         group: FILES,
         summary: "carry back to the backing directory what was changed over it",

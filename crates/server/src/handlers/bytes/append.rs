@@ -16,6 +16,7 @@
 //!
 //! The holders are announced since step 3, so whoever asks for the size waits for the turn until step 6.
 
+use crate::backing::ranges_of;
 use crate::coordination::intents::{Intent, Origin};
 use crate::coordination::retry::{Backoff, LastFailure, retry};
 use crate::core::{Caller, Core, Failure, Notice, Turn, all, until};
@@ -93,11 +94,12 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         }
         let (size, damaged) = (size as u32, false);
         let append = Append { number, file, stage, layout, offset, size, sum, damaged, origin: caller.origin };
+        let _chunk_use = core.use_chunks(file, || ranges_of(append.pieces().iter().map(|piece| piece.chunk_index)));
         let is_spread = !append.others(core).is_empty();
         if is_spread {
             append.reserve(core, caller).await?;
         }
-        if file.is_from_behind() {
+        if core.may_lack(file) {
             core.take_in(file, &layout, &append.pieces(), true, caller.deadline).await?;
         }
         core.wait_for_read_leases(file).await;

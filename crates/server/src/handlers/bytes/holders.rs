@@ -1,5 +1,6 @@
 //! What servers that hold chunks have in common, whatever is done to the chunks.
 
+use crate::backing::ranges_of;
 use crate::core::{Caller, Core, Failure};
 use crate::store::ChunkWrite;
 use reactor::Nanos;
@@ -38,7 +39,7 @@ pub fn own_writes(
 
 /// As `own_writes`, after a sync where space rests until one.
 pub async fn own_writes_soon(
-    core: &Core,
+    core: &Rc<Core>,
     file: FileId,
     layout: &Layout,
     pieces: &[ChunkRange],
@@ -125,11 +126,20 @@ pub struct Rounds(u32);
 
 impl Rounds {
     /// Returns when it may be tried again, or with the failure when that is of no use.
-    pub async fn next(&mut self, core: &Core, failure: Failure) -> Result<(), Failure> {
-        if self.0 == ROUNDS_MAX || !core.may_gain_room(&failure) {
+    pub async fn next(&mut self, core: &Rc<Core>, failure: Failure) -> Result<(), Failure> {
+        if self.0 == ROUNDS_MAX || failure.status != Status::NoSpace {
             return Err(failure);
         }
         self.0 += 1;
+        if core.backing.is_some() && core.is_journal_low() {
+            // Nothing goes before a checkpoint has given the journal room.
+            core.checkpoints.finished().wait().await;
+            return Ok(());
+        }
+        // What clean chunks leave rests until a sync too.
+        if !core.evict_some() && !core.may_gain_room(&failure) {
+            core.await_clean(failure).await?;
+        }
         core.syncs.sync().await
     }
 }
@@ -141,7 +151,10 @@ impl Core {
     }
 
     /// What `take` gives, tried again after a sync for as long as it only lacks room that rests until one.
-    pub async fn with_room<T, E: Into<Failure>>(&self, mut take: impl FnMut() -> Result<T, E>) -> Result<T, Failure> {
+    pub async fn with_room<T, E: Into<Failure>>(
+        self: &Rc<Self>,
+        mut take: impl FnMut() -> Result<T, E>,
+    ) -> Result<T, Failure> {
         let mut rounds = Rounds::default();
         loop {
             match take() {
@@ -159,6 +172,8 @@ impl Core {
         writes: &mut [ChunkWrite],
         deadline: Nanos,
     ) -> Result<(), Failure> {
+        let pieces = || ranges_of(writes.iter().filter_map(ChunkWrite::piece).map(|piece| piece.chunk_index));
+        let _chunk_use = self.use_chunks(file, pieces);
         let mut rounds = Rounds::default();
         loop {
             // Whatever is here stays here, so that this holds after the next waits.

@@ -1,0 +1,310 @@
+//! Clean chunks go when the store is full, or nearly so: the same bytes are behind, and are fetched again when somebody
+//! asks for them. That holds for what was fetched and for what was made here and carried alike.
+//!
+//! What clients of this machine read by short circuit no server sees. So a candidate is taken from sight some time
+//! before it goes; whoever reads it after that asks, and it stays.
+//!
+//! Invariants
+//! 1. What is dirty never goes; `derive` asserts it once more.
+//! 2. No chunk goes that a request needs here which has had it brought, or a flush that copies or writes the file
+//!    (`ChunkUse`), nor one that an append which was decided may be about to write to (`hold_chunks`).
+//! 3. Its pages are stamped as by a hole that is punched, so whoever reads them by short circuit asks anew.
+
+use super::clean_queue::{CleanKey, WHOLE_FILE};
+use super::table::{Standing, TakenUp};
+use super::{BackingFault, add};
+use crate::core::{Core, Failure};
+use crate::journal::records::Record;
+use crate::process::options::FlushPolicy;
+use crate::store::{FastMap, Hole};
+use reactor::{Class, Nanos};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use wire::messages::flush_patience;
+use wire::{FileId, Status};
+
+/// Free parts of the store, in percent, below which clean chunks go.
+const LOW_PERCENT: u64 = 10;
+/// Part of the store that is given up at a time.
+const STEP_PARTS: u64 = 64;
+/// Chunks that go, or are looked at, in one step of the loop at most.
+const STEP_CHUNKS: usize = 256;
+const STEP_LOOKS: usize = 4 * STEP_CHUNKS;
+/// Chunks out of sight that are next to go: one in so many of those that are here, and bounds of that.
+const NEXT_PARTS: u64 = 32;
+const NEXT_MIN: u64 = 64;
+const NEXT_MAX: u64 = 4096;
+/// Chunks of one file that become candidates at a time.
+const REST_STEP: usize = 64;
+/// Ranges of chunks of one file that are held apart.
+const HELD_RANGES_MAX: usize = 64;
+/// Between two looks whether something has become clean, for whoever needs room.
+const CLEAN_PAUSE_NS: Nanos = 20_000_000;
+
+/// Chunks of a file, by ranges of their indexes.
+type ChunkRanges = Vec<(u64, u64)>;
+/// All chunks of a file.
+const ALL_CHUNKS: (u64, u64) = (0, u64::MAX);
+
+/// What this server knows about chunks that go.
+#[derive(Default)]
+pub struct Eviction {
+    /// Which chunks have to stay, by file; some of them up to a time.
+    in_use: RefCell<FastMap<u64, ChunkRanges>>,
+    held: RefCell<FastMap<u64, (Nanos, ChunkRanges)>>,
+    /// Candidates that were taken from sight, in the order in which they go.
+    next: RefCell<VecDeque<CleanKey>>,
+}
+
+impl Eviction {
+    fn needs(&self, file: u64, index: u64, now: Nanos) -> bool {
+        let has = |ranges: &ChunkRanges| ranges.iter().any(|(from, to)| (*from..*to).contains(&index));
+        self.in_use.borrow().get(&file).is_some_and(has)
+            || self.held.borrow().get(&file).is_some_and(|(until, ranges)| *until > now && has(ranges))
+    }
+}
+
+/// Chunks of a file stay here while this is.
+pub struct ChunkUse {
+    core: Rc<Core>,
+    file: FileId,
+    ranges: ChunkRanges,
+}
+
+impl Drop for ChunkUse {
+    fn drop(&mut self) {
+        let mut in_use = self.core.backing().eviction.in_use.borrow_mut();
+        if let Some(known) = in_use.get_mut(&self.file.0) {
+            for range in &self.ranges {
+                let place = known.iter().position(|other| other == range);
+                if let Some(place) = place {
+                    known.swap_remove(place);
+                }
+            }
+            if known.is_empty() {
+                in_use.remove(&self.file.0);
+            }
+        }
+    }
+}
+
+/// Ranges of the indexes of chunks.
+pub fn ranges_of(indexes: impl IntoIterator<Item = u64>) -> ChunkRanges {
+    let mut ranges = ChunkRanges::new();
+    for index in indexes {
+        match ranges.last_mut().filter(|(_, to)| *to == index) {
+            Some((_, to)) => *to = index + 1,
+            None => ranges.push((index, index + 1)),
+        }
+    }
+    ranges
+}
+
+impl Core {
+    /// Whether chunks of a file may be behind alone.
+    pub fn may_lack(&self, file: FileId) -> bool {
+        self.backing.is_some()
+            && self.tables.borrow().backing.get(file).map_or(file.is_from_behind(), TakenUp::may_lack)
+    }
+
+    /// Has chunks of a file stay here that are here, or come; nothing for files of which nothing can go.
+    pub fn use_chunks(self: &Rc<Self>, file: FileId, ranges: impl FnOnce() -> ChunkRanges) -> Option<ChunkUse> {
+        let backing = self.backing.as_ref()?;
+        if !file.is_from_behind() && self.tables.borrow().backing.get(file).is_none() {
+            return None;
+        }
+        let ranges = ranges();
+        backing.eviction.in_use.borrow_mut().entry(file.0).or_default().extend_from_slice(&ranges);
+        Some(ChunkUse { core: self.clone(), file, ranges })
+    }
+
+    /// The same of all chunks, also of those of a file that is not behind yet.
+    pub(super) fn use_file(self: &Rc<Self>, file: FileId) -> ChunkUse {
+        let ranges = vec![ALL_CHUNKS];
+        self.backing().eviction.in_use.borrow_mut().entry(file.0).or_default().push(ALL_CHUNKS);
+        ChunkUse { core: self.clone(), file, ranges }
+    }
+
+    /// Has them stay for a while: another server is about to have something written to them.
+    pub(super) fn hold_chunks(&self, held: &ChunkUse) {
+        let now = self.reactor.now();
+        let mut known = self.backing().eviction.held.borrow_mut();
+        known.retain(|_, (until, _)| *until > now);
+        let (until, ranges) = known.entry(held.file.0).or_default();
+        *until = now + 2 * self.options.timeout;
+        ranges.extend_from_slice(&held.ranges);
+        if ranges.len() > HELD_RANGES_MAX {
+            let (first, limit) =
+                ranges.iter().fold((u64::MAX, 0), |(first, limit), (from, to)| (first.min(*from), limit.max(*to)));
+            *ranges = vec![(first, limit)];
+        }
+    }
+
+    /// Gives up clean chunks if there is little room, so that whoever needs some finds it.
+    pub(super) fn keep_room(self: &Rc<Self>) {
+        let usage = self.store.usage();
+        if usage.free < usage.size / 100 * LOW_PERCENT {
+            // What can't be journalled now goes the next time.
+            let _: bool = self.evict_some();
+        }
+    }
+
+    /// Gives up a part of the store that clean chunks have. Whether anything went.
+    pub fn evict_some(self: &Rc<Self>) -> bool {
+        let Some(backing) = &self.backing else { return false };
+        let wanted = (self.store.usage().size / STEP_PARTS).max(1);
+        let now = self.reactor.now();
+        let (mut bytes, mut count) = (0, 0);
+        for _ in 0..STEP_LOOKS {
+            if bytes >= wanted || count == STEP_CHUNKS || self.is_journal_low() {
+                break;
+            }
+            self.fill_next();
+            let next = backing.eviction.next.borrow_mut().pop_front();
+            let Some(key) = next else { break };
+            let is_used = self.tables.borrow().backing.takes_use(key);
+            if is_used || backing.eviction.needs(key.0, key.1, now) {
+                self.tables.borrow_mut().backing.offer(key);
+                continue;
+            }
+            match self.evict(key) {
+                Ok(size) => (bytes, count) = (bytes + u64::from(size), count + usize::from(size > 0)),
+                Err(_) => {
+                    self.tables.borrow_mut().backing.offer(key);
+                    break;
+                }
+            }
+        }
+        bytes > 0
+    }
+
+    /// Gives up a chunk if it is clean and nobody needs it. Whether it went.
+    pub(super) fn evict_chunk(self: &Rc<Self>, file: FileId, index: u64) -> Result<bool, Failure> {
+        let is_needed = self.backing().eviction.needs(file.0, index, self.reactor.now());
+        Ok(!is_needed && !self.is_journal_low() && self.evict((file.0, index))? > 0)
+    }
+
+    /// Takes candidates from sight.
+    fn fill_next(&self) {
+        let backing = self.backing();
+        let takes_dirty = backing.has_fault(BackingFault::EvictsDirty);
+        let limit = {
+            let [_, here, ..] = self.tables.borrow().backing.counts();
+            (here / NEXT_PARTS).clamp(NEXT_MIN, NEXT_MAX) as usize
+        };
+        let mut looks = STEP_CHUNKS;
+        while backing.eviction.next.borrow().len() < limit && looks > 0 {
+            looks -= 1;
+            let next = self.tables.borrow_mut().backing.next_clean(takes_dirty);
+            let keys = match next {
+                None => return,
+                Some((file, WHOLE_FILE)) => self.next_of_rest(FileId(file)),
+                Some(key) => vec![key],
+            };
+            for (file, index) in keys {
+                self.store.take_from_sight(file, index);
+                if let Some(publisher) = &self.tables.borrow().publisher {
+                    publisher.invalidate_inode(FileId(file));
+                }
+                backing.eviction.next.borrow_mut().push_back((file, index));
+            }
+        }
+    }
+
+    /// The next chunks of a file that was carried, from its base on; the rest of them come later.
+    fn next_of_rest(&self, file: FileId) -> Vec<CleanKey> {
+        let Some((first, chunk_size)) = self.rest_of(file) else { return Vec::new() };
+        let (indexes, next) = self.chunks_with_data(file, chunk_size, first, REST_STEP);
+        let mut tables = self.tables.borrow_mut();
+        if let Some(next) = next {
+            tables.backing.note_offered(file.0, next);
+            tables.backing.offer((file.0, WHOLE_FILE));
+        }
+        indexes
+            .into_iter()
+            .filter(|index| tables.backing.get(file).is_some_and(|known| known.is_clean(*index)))
+            .map(|index| (file.0, index))
+            .collect()
+    }
+
+    fn rest_of(&self, file: FileId) -> Option<(u64, u64)> {
+        let tables = self.tables.borrow();
+        let first = tables.backing.rest_from(file)?;
+        Some((first, u64::from(tables.backing.place(file)?.chunk_size)))
+    }
+
+    /// Chunks of this server with data, from one on, `count` at most; and where to go on if there may be more.
+    fn chunks_with_data(&self, file: FileId, chunk_size: u64, first: u64, count: usize) -> (Vec<u64>, Option<u64>) {
+        let mut indexes = Vec::new();
+        let mut next = first;
+        loop {
+            match self.store.next_data(file.0, next.saturating_mul(chunk_size)) {
+                (Some(_), _) if indexes.len() == count => return (indexes, Some(next)),
+                (Some(offset), true) => {
+                    indexes.push(offset / chunk_size);
+                    next = offset / chunk_size + 1;
+                }
+                (Some(offset), false) => next = (offset / chunk_size).max(next + 1),
+                (None, _) => return (indexes, None),
+            }
+        }
+    }
+
+    /// Gives up one chunk if it is clean. The number of its bytes that are behind.
+    fn evict(self: &Rc<Self>, (file, index): CleanKey) -> Result<u32, Failure> {
+        let (id, backing) = (FileId(file), self.backing());
+        let (chunk_size, carried) = {
+            let tables = self.tables.borrow();
+            let known = tables.backing.get(id);
+            let may_go = |known: &&TakenUp| known.is_clean(index) || backing.has_fault(BackingFault::EvictsDirty);
+            let Some(known) = known.filter(may_go) else { return Ok(0) };
+            (u64::from(known.place.chunk_size), known.place.carried)
+        };
+        let (start, end) = (index * chunk_size, (index + 1) * chunk_size);
+        let size = carried.saturating_sub(start).min(chunk_size) as u32;
+        let mut transaction = self.store.begin();
+        if let Some(share) = self.store.share(file) {
+            let hole = Hole { file, start, end, keep_pages: false, mtime: share.mtime };
+            self.store.punch(hole, &mut transaction);
+        }
+        self.commit(transaction, [Record::StandingPut { file: id, index, standing: Standing::Absent }])?;
+        add(&backing.counters.evicted_chunks, 1);
+        add(&backing.counters.evicted_bytes, u64::from(size));
+        Ok(size)
+    }
+
+    /// Waits for something to become clean, and gives it up: the store is full of what is not behind yet. That goes now
+    /// if anything goes by itself. Errors: nothing did for a time-out; `failure` then, with words.
+    pub(crate) async fn await_clean(self: &Rc<Self>, failure: Failure) -> Result<(), Failure> {
+        let Some(backing) = &self.backing else { return Err(failure) };
+        if !self.has_backing_changes() {
+            return Err(failure);
+        }
+        let told = |words: &str| {
+            let words = format!("the store is full, and what was changed is not in the backing directory yet; {words}");
+            Failure::with_text(Status::NoSpace, words)
+        };
+        match backing.pace.policy() {
+            FlushPolicy::Never => return Err(failure),
+            FlushPolicy::Manual => return Err(told("`tabane flush` carries it there")),
+            _ => {}
+        }
+        let core = self.clone();
+        self.reactor.spawn(Class::Background, async move { core.ask_for_automatic_flush(flush_patience::NONE).await });
+        let progress = || (backing.counters.carried.get(), backing.counters.carried_bytes.get());
+        let mut known = progress();
+        let mut limit = self.reactor.now() + self.options.timeout;
+        while self.reactor.now() < limit {
+            self.reactor.sleep(CLEAN_PAUSE_NS).await;
+            if self.evict_some() || self.store.gains_by_sync() {
+                return Ok(());
+            }
+            if known != progress() {
+                known = progress();
+                limit = self.reactor.now() + self.options.timeout;
+            }
+        }
+        Err(told("`tabane status` says why"))
+    }
+}

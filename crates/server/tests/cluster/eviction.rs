@@ -1,0 +1,281 @@
+//! Clean chunks that go when there is no room, or when somebody says so, and come again (docs/cache.md).
+
+use crate::backing::{contents, find, flush, pattern, populate, write};
+use crate::support::*;
+use reactor::sim::World;
+use server::{FlushPolicy, Flushing};
+use wire::{FileId, Status};
+
+const ROOT: FileId = FileId::ROOT;
+const CHUNK: usize = 4096;
+
+fn number(test: &TestCluster, name: &str) -> u64 {
+    let of = |index| test.server(index).backing_numbers().into_iter().find(|(known, _)| *known == name);
+    test.server_indexes().map(|index| of(index).expect("it is counted").1).sum()
+}
+
+/// Has all servers give up what they can.
+fn evict_all(test: &TestCluster) {
+    for index in test.server_indexes() {
+        while test.server(index).evict_some() {}
+    }
+}
+
+fn read_back(test: &TestCluster, caller: &Caller, path: &'static str, expected: &[u8]) {
+    let (own, expected) = (caller.clone(), expected.to_vec());
+    test.run(0, async move {
+        let file = find(&own, path).await.expect("there");
+        assert!(contents(&own, &file).await.expect("read") == expected, "{path}");
+    });
+}
+
+/// Reads the files that `clean_chunks_make_room` has at the site.
+async fn read_all(caller: &Caller, expected: &[Vec<u8>]) {
+    for (number, bytes) in expected.iter().enumerate() {
+        let file = find(caller, &format!("f{number}")).await.expect("there");
+        assert!(contents(caller, &file).await.expect("read") == *bytes, "f{number}");
+    }
+}
+
+/// Goal: what is clean goes when the store is full and comes again when it is read; what is dirty stays, and writers
+/// find room. Method: files larger than the store, read twice, and written to in between; another one is made too.
+#[test]
+fn clean_chunks_make_room() {
+    let (count, size) = (20, 1 << 20);
+    let fill = |world: &World| {
+        (0..count).for_each(|number| world.outsider().write(&format!("f{number}"), 0, &pattern(number, size)));
+    };
+    let (test, ()) = TestCluster::over_a_site(3, 1, fill);
+    let caller = test.caller(0, 1);
+    let before: Vec<Vec<u8>> = (0..count).map(|number| pattern(number, size)).collect();
+    let mut expected = before.clone();
+    let changed = [0, 5, 19];
+    for number in changed {
+        expected[number][100..106].copy_from_slice(b"change");
+    }
+    let (own, known) = (caller.clone(), expected.clone());
+    test.run(0, async move {
+        read_all(&own, &before).await;
+        for number in changed {
+            let file = find(&own, &format!("f{number}")).await.expect("there");
+            write(&own, &file, 100, b"change").await;
+        }
+        let made = own.create(ROOT, "made").await.expect("made");
+        write(&own, &made, 0, &pattern(2, 6 << 20)).await;
+        read_all(&own, &known).await;
+        let made = find(&own, "made").await.expect("there");
+        assert!(contents(&own, &made).await.expect("read") == pattern(2, 6 << 20));
+    });
+    assert!(number(&test, "evicted_bytes") > (12 << 20), "{}", number(&test, "evicted_bytes"));
+    test.settle();
+    test.restart(0);
+    let own = test.caller(1, 2);
+    test.run(1, async move { read_all(&own, &expected).await });
+    test.settle();
+}
+
+/// Goal: a server that is killed at any step while chunks go and come again shows nothing that is not so.
+#[test]
+fn killed_while_chunks_go() {
+    for step in 1..30 {
+        let (test, files) = TestCluster::over_a_site(step, 2, populate);
+        let victim = (step % 2) as u32;
+        let caller = test.caller(0, 1);
+        let mut expected = files.clone();
+        expected.get_mut("d/large").expect("a file")[10_000..10_005].copy_from_slice(b"write");
+        let made = pattern(5, 30_000);
+        expected.insert("made".to_owned(), made.clone());
+        let own = caller.clone();
+        test.run(0, async move {
+            let file = own.create(ROOT, "made").await.expect("made");
+            write(&own, &file, 0, &made).await;
+            assert_eq!(flush(&own).await.failed, 0);
+            let large = find(&own, "d/large").await.expect("there");
+            write(&own, &large, 10_000, b"write").await;
+        });
+        test.settle();
+        test.world.crash_after_writes(test.servers[victim as usize], step, false);
+        let asked = expected.clone();
+        let own = caller.clone();
+        let walk = test.spawn(0, async move {
+            for _ in 0..3 {
+                for (path, bytes) in &asked {
+                    let Ok(file) = find(&own, path).await else { continue };
+                    if let Ok(read) = contents(&own, &file).await {
+                        assert!(read == *bytes, "{path}, step {step}");
+                    }
+                }
+            }
+        });
+        let is_over = || {
+            for server in test.server_indexes() {
+                if test.world.is_running(test.servers[server as usize]) {
+                    test.server(server).evict_some();
+                }
+            }
+            !test.world.is_running(test.servers[victim as usize]) || walk.borrow().is_some()
+        };
+        assert!(test.world.run_until(is_over, LIMIT), "neither dead nor done");
+        test.world.crash_after_writes(test.servers[victim as usize], u64::MAX, false);
+        if !test.world.is_running(test.servers[victim as usize]) {
+            test.forget(victim);
+            test.world.restart(test.servers[victim as usize]);
+            test.start(victim);
+        }
+        test.wait(&walk);
+        let own = test.caller(1, 2);
+        test.run(1, async move {
+            for (path, bytes) in &expected {
+                let file = find(&own, path).await.expect("there");
+                assert!(contents(&own, &file).await.expect("read") == *bytes, "{path}, step {step}");
+            }
+        });
+        test.settle();
+    }
+}
+
+/// Goal: what was made here and carried goes like what was fetched, over any number of servers, and whatever happens to
+/// the file then: parts of it written and carried again, cut within a chunk, extended, and all servers started again.
+/// The same for a file of the tree that has grown.
+#[test]
+fn what_was_carried_goes_and_comes() {
+    for seed in 0..12 {
+        let fill = |world: &World| world.outsider().write("grown", 0, &pattern(7, 9_000));
+        let (test, ()) = TestCluster::over_a_site(seed, 1 + seed as u32 % 4, fill);
+        let (caller, site) = (test.caller(0, 1), test.world.outsider());
+        let paths = ["made", "grown"];
+        let mut expected = [pattern(3, 61_000), pattern(7, 9_000)];
+        expected[1].resize(14_000, 0);
+        expected[1].extend(pattern(4, 50_000));
+        let own = caller.clone();
+        let bytes = expected.clone();
+        test.run(0, async move {
+            let made = own.create(ROOT, "made").await.expect("made");
+            write(&own, &made, 0, &bytes[0]).await;
+            let grown = find(&own, "grown").await.expect("there");
+            write(&own, &grown, 14_000, &bytes[1][14_000..]).await;
+            assert_eq!(flush(&own).await.failed, 0);
+        });
+        for round in 0..4u64 {
+            evict_all(&test);
+            assert!(number(&test, "evicted_bytes") > 0, "seed {seed}");
+            if round == 1 {
+                // The last flush is not known by its journal entries alone: what was carried goes after a start, too.
+                test.settle();
+                test.server_indexes().for_each(|index| test.restart(index));
+                evict_all(&test);
+                read_back(&test, &caller, "made", &expected[0]);
+            }
+            for (path, bytes) in paths.iter().zip(&expected) {
+                assert!(site.read(path).as_ref() == Some(bytes), "seed {seed}, round {round}: {path} behind");
+                if round % 2 == 0 {
+                    read_back(&test, &caller, path, bytes);
+                }
+            }
+            evict_all(&test);
+            let cut = [40_000, 13_000, 20_500, 8_192][(round % 4) as usize];
+            for bytes in &mut expected {
+                let at = 5_000 + 300 * round as usize;
+                bytes[at..at + 7].copy_from_slice(b"written");
+                bytes.truncate(cut);
+                bytes.resize(cut + 30_000, 0);
+                let end = bytes.len();
+                bytes[end - 5_000..].copy_from_slice(&pattern(round, 5_000));
+            }
+            let (own, bytes) = (caller.clone(), expected.clone());
+            test.run(0, async move {
+                for (path, bytes) in paths.iter().zip(&bytes) {
+                    let file = find(&own, path).await.expect("there");
+                    write(&own, &file, 5_000 + 300 * round, b"written").await;
+                    own.truncate(file.id, cut as u64).await.expect("cut");
+                    write(&own, &file, bytes.len() as u64 - 5_000, &bytes[bytes.len() - 5_000..]).await;
+                    if seed % 2 == 0 {
+                        let file = find(&own, path).await.expect("there");
+                        assert!(contents(&own, &file).await.expect("read") == *bytes, "{path}");
+                    }
+                }
+                assert_eq!(flush(&own).await.failed, 0, "seed {seed}, round {round}");
+            });
+        }
+        for (path, bytes) in paths.iter().zip(&expected) {
+            assert!(site.read(path).as_ref() == Some(bytes), "seed {seed}: {path} behind");
+            read_back(&test, &caller, path, bytes);
+        }
+        test.settle();
+    }
+}
+
+/// Goal: a file that was removed while somebody has it open keeps its bytes behind as long as they may be there alone,
+/// and nothing of it is left anywhere when he has closed it.
+#[test]
+fn what_is_open_keeps_its_bytes() {
+    for seed in 0..6 {
+        let (test, ()) = TestCluster::over_a_site(seed, 1 + seed as u32 % 3, |_| ());
+        let (caller, site) = (test.caller(0, 1), test.world.outsider());
+        let own = caller.clone();
+        let opened = test.run(0, async move {
+            let made = own.create(ROOT, "made").await.expect("made");
+            write(&own, &made, 0, &pattern(3, 61_000)).await;
+            assert_eq!(flush(&own).await.failed, 0);
+            own.open_for_good(ROOT, "made", 0).await.expect("opened")
+        });
+        evict_all(&test);
+        let own = caller.clone();
+        test.run(0, async move {
+            own.unlink(ROOT, "made").await.expect("removed");
+            let reply = flush(&own).await;
+            assert_eq!(reply.failed, 1, "it waits");
+            let file = own.stat(opened.attributes.id).await.expect("it is open");
+            assert!(contents(&own, &file).await.expect("read") == pattern(3, 61_000));
+            own.close(&opened).await.expect("closed");
+            assert_eq!(flush(&own).await.failed, 0);
+        });
+        assert_eq!(site.list(""), Vec::<Vec<u8>>::new(), "seed {seed}");
+        let places: u64 = test.settle().iter().map(|audit| audit.backing[0]).sum();
+        assert_eq!(places, 0, "seed {seed}: nobody knows a place");
+    }
+}
+
+/// Goal: who writes more than there is room for goes on at the pace at which changes go behind, if they go by
+/// themselves; if not, the error says what helps.
+#[test]
+fn a_store_full_of_changes() {
+    for policy in [FlushPolicy::Idle, FlushPolicy::Immediate, FlushPolicy::Manual, FlushPolicy::Never] {
+        let flushing = Flushing { policy, ..MANUAL };
+        let (test, ()) = TestCluster::over_a_flushed_site(5, 1, flushing, |_| ());
+        let caller = test.caller(0, 1);
+        let (files, size) = (12, 3 << 20);
+        let own = caller.clone();
+        let failure = test.run(0, async move {
+            for number in 0..files {
+                let file = own.create(ROOT, &format!("f{number}")).await.expect("made");
+                for (index, piece) in pattern(number, size).chunks(CHUNK).enumerate() {
+                    let written = own.write(file.id, file.layout, (index * CHUNK) as u64, piece).await;
+                    if let Err(failure) = written {
+                        return Some(failure);
+                    }
+                }
+            }
+            None
+        });
+        match (policy, failure) {
+            (FlushPolicy::Manual, Some(failure)) => {
+                assert_eq!(failure.status, Status::NoSpace);
+                assert!(failure.to_string().contains("tabane flush"), "{failure}");
+            }
+            (FlushPolicy::Never, Some(failure)) => assert_eq!(failure.status, Status::NoSpace),
+            (_, None) => {
+                let own = caller.clone();
+                test.run(0, async move {
+                    for number in 0..files {
+                        let file = find(&own, &format!("f{number}")).await.expect("there");
+                        assert!(contents(&own, &file).await.expect("read") == pattern(number, size));
+                    }
+                    assert_eq!(flush(&own).await.failed, 0);
+                });
+            }
+            (policy, failure) => panic!("{policy:?}: {failure:?}"),
+        }
+        test.settle();
+    }
+}
