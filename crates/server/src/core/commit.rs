@@ -8,6 +8,7 @@ use crate::names::NO_TIME;
 use crate::process::prefault;
 use crate::store::{StoreError, Transaction};
 use crate::tree::invalidation;
+use reactor::Nanos;
 use std::rc::Rc;
 use wire::Status;
 
@@ -95,9 +96,25 @@ impl Core {
         self.commit(self.store.begin(), records)
     }
 
-    /// Whether a record with an entry of this size has to wait until a checkpoint has made room for it. Not for one
-    /// that never fits, which is refused when it is journalled.
-    pub fn lacks_journal_room(&self, entry_size: usize) -> bool {
+    /// Returns when a record with entries of this size need not wait for the journal. What is committed before the next
+    /// await finds room. Where a checkpoint fails meanwhile it returns as well, for a commit to say what is lacking.
+    pub async fn until_journal_has_room(self: &Rc<Self>, entry_size: usize, deadline: Nanos) -> Result<(), Failure> {
+        let failed = self.checkpoints.failed.get();
+        while self.waits_for_journal(entry_size) && self.checkpoints.failed.get() == failed {
+            checkpoint::start(self);
+            let finished = self.checkpoints.finished();
+            self.wait_until(deadline, "the journal is full", finished.wait()).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a record with entries of this size has to wait until a checkpoint has made room for it. Not one that
+    /// never fits, which is refused when it is journalled.
+    pub fn waits_for_journal(&self, entry_size: usize) -> bool {
+        self.is_journal_low() || entry_size > 0 && self.lacks_journal_room(entry_size)
+    }
+
+    fn lacks_journal_room(&self, entry_size: usize) -> bool {
         // What the record may leave unused before the ring's end counts as well.
         let needed = 2 * (entry_size as u64 + RECORD_REST) + RECORD_REST;
         needed <= self.store.usage().journal_size / 2 && needed > self.store.journal_room()

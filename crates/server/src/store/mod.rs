@@ -488,6 +488,13 @@ impl Store {
         pending_writes.try_for_each(|pending_write| state.settle(pending_write))
     }
 
+    /// Bytes that the entries of writes take in a record at most, as their chunks are now.
+    pub fn entry_size(&self, writes: &[ChunkWrite]) -> usize {
+        let state = self.state.borrow();
+        let pending_writes = writes.iter().filter_map(|write| write.reservation.pending_write.as_ref());
+        pending_writes.map(|pending_write| state.entry_size(pending_write)).sum()
+    }
+
     /// Gives a client of this machine up to `wanted` consecutive free pages to write into by itself, in whole pages of
     /// the size that the data space lies on. `generation` was never used before. Nothing where nothing is lent, or
     /// where that would be too much of what is free, of the store, or for one holder.

@@ -27,6 +27,11 @@ const FULL_CHUNKS_MIN: u32 = 2;
 /// With more written ranges, the smallest gaps between them are filled with zeros.
 const RANGES_MAX: usize = 8;
 
+/// Bytes that the entry of a chunk takes beside its extents and ranges; those of each of them; those of a copy.
+const CHUNK_ENTRY_SIZE: usize = 41;
+const PART_SIZE: usize = 12;
+const REDO_ENTRY_SIZE: usize = 25;
+
 /// A write between its reservation and its commit.
 pub struct PendingWrite {
     /// File and chunk.
@@ -115,6 +120,16 @@ impl StoreState {
             Some(known) => Err(StoreError::ChunkSizeMismatch { file: key.0, known, given: chunk_size }),
             None => Ok(end),
         }
+    }
+
+    /// Bytes that the entries of a write take at most, as its chunk is now: the chunk, and what is copied.
+    pub fn entry_size(&self, pending_write: &PendingWrite) -> usize {
+        let key = pending_write.key;
+        let chunk = self.files.get(key.0).and_then(|file| file.chunks.get(key.1));
+        let (extents, ranges) = chunk.map_or((0, 0), |chunk| (chunk.extents.len(), chunk.ranges.len()));
+        let places = extents + self.active.get(&key).map_or(0, |active| active.capacity.len());
+        let landing = pending_write.landing.len();
+        CHUNK_ENTRY_SIZE + (places + landing + ranges + 4) * PART_SIZE + (places + landing) * REDO_ENTRY_SIZE
     }
 
     /// Undoes a reservation.

@@ -8,6 +8,7 @@ mod eviction;
 mod exactly_once;
 mod extended;
 mod flushing;
+mod lists;
 mod lost_replies;
 mod namespace;
 mod open_files;

@@ -77,10 +77,7 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
     incoming.receive_body(&body.places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     verify_sums(core, std::slice::from_mut(&mut body), sum.as_slice())?;
     let sum = sum.filter(|_| core.store.keeps_sums());
-    if core.is_journal_low() {
-        let finished = core.checkpoints.finished();
-        core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
-    }
+    core.until_journal_has_room(0, caller.deadline).await?;
     core.await_recalled_entries(caller).await?;
     let turn = core.turns.take(file.0);
     let turn = core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;

@@ -47,16 +47,14 @@ pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Pro
             pieces: Pieces(vec![request.to]),
             sums: Vec::new(),
         };
-        let is_home = core.cluster.home_of(request.target) == Some(core.index);
-        if is_home {
+        if core.cluster.home_of(request.target) == Some(core.index) {
             let tables = core.tables.borrow();
             check_layout_of(tables.inodes.get(request.target).as_ref(), request.target, &request.target_layout)?;
         }
         let mut writes = own_writes_soon(&core, request.target, &request.target_layout, &[request.to]).await?;
         fill(&writes[0], &bytes);
         sum.inspect(|sum| writes[0].keep_sum(*sum));
-        core.until_writes_stand(request.target, &mut writes, caller.deadline).await?;
-        Ok(EncodedParams(write_pieces(&core, &caller, &target, writes, is_home, |end| reply_of(&core, end))?))
+        Ok(EncodedParams(write_pieces(&core, &caller, &target, writes, |end| reply_of(&core, end)).await?))
     })
 }
 

@@ -2,10 +2,11 @@
 
 use crate::core::{Caller, Core, Failure};
 use crate::files::inodes::Inode;
-use crate::files::rights::drop_for_contents;
+use crate::handlers::bytes::append::grown;
 use crate::journal::records::Record;
 use crate::store::{ChunkRead, ChunkWrite, Piece, StoreError};
 use reactor::{BodyPiece, Disconnected, Incoming, ReplyBody, Span};
+use std::collections::HashSet;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::limits::{BODY_SIZE_MAX, FILE_SIZE_MAX};
@@ -175,14 +176,7 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
     incoming.receive_body(&places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     drop(places);
     verify_sums(core, &mut writes, &request.sums)?;
-    if core.is_journal_low() {
-        let finished = core.checkpoints.finished();
-        core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
-    }
-    core.await_recalled_entries(caller).await?;
-    // From the last look at the announcement to the commit nothing is awaited.
-    core.until_writes_stand(request.file, &mut writes, caller.deadline).await?;
-    let reply = write_pieces(core, caller, &request, writes, is_home, |end| reply_of(core, end))?;
+    let reply = write_pieces(core, caller, &request, writes, |end| reply_of(core, end)).await?;
     core.invite_writes(caller.peer.queue, request.file);
     Ok(reply)
 }
@@ -224,74 +218,81 @@ fn reserve(core: &Core, request: &DataRequest) -> Result<Vec<ChunkWrite>, StoreE
 
 /// Makes writes whose bytes are there live, with what follows for the file, and returns the reply, which tells the
 /// file's size.
-pub fn write_pieces(
+pub async fn write_pieces(
     core: &Rc<Core>,
     caller: &Caller,
     request: &DataRequest,
-    writes: Vec<ChunkWrite>,
-    is_home: bool,
+    mut writes: Vec<ChunkWrite>,
     reply_of: impl FnOnce(u64) -> Vec<u8>,
 ) -> Result<Vec<u8>, Failure> {
-    let now = core.clock.time();
-    let mut inode = None;
-    if is_home {
-        let tables = core.tables.borrow();
-        inode = tables.inodes.get(request.file);
-        check_inode(inode.as_ref(), request)?;
-    }
-    if let Some(inode) = &mut inode {
-        let attributes = &mut inode.attributes;
-        drop_for_contents(attributes, caller.credentials());
-        attributes.mtime = now;
-        attributes.ctime = now;
-    }
-    let distinct = request.pieces.0.windows(2).all(|pair| pair[0].chunk_index < pair[1].chunk_index);
-    let mut transaction = core.store.begin();
-    let mut written_end = 0;
-    // What an earlier life of this server has made live others may have written over since.
-    let done = match caller.origin {
-        Some(origin) if !distinct => core.tables.borrow().sessions.pieces_done(origin) as usize,
+    let pieces = &request.pieces.0;
+    // A request that names a chunk twice is applied in several steps, each of which says how far it has come, and the
+    // last has the outcome. What an earlier life of this server has made live others may have written over since.
+    let mut done = match caller.origin {
+        Some(origin) if step_end(pieces, 0) < pieces.len() => {
+            (core.tables.borrow().sessions.pieces_done(origin) as usize).min(pieces.len() - 1)
+        }
         _ => 0,
     };
-    for (index, (write, piece)) in writes.into_iter().zip(&request.pieces.0).enumerate() {
-        // A transaction touches a chunk once. A request that names one twice is applied in several steps, each of which
-        // says how far it has come, and the last has the outcome. Each takes the size along: no bytes lie beyond it.
-        let earlier = &request.pieces.0[..index];
-        if index > done && !distinct && earlier.iter().any(|other| other.chunk_index == piece.chunk_index) {
-            let grown = inode.as_mut().map(|inode| {
-                grow(inode, written_end);
-                Record::InodePut(inode.clone())
-            });
-            let records = Vec::from_iter(grown.into_iter().chain([caller.steps_done(index)]));
-            core.commit(std::mem::replace(&mut transaction, core.store.begin()), records)?;
+    writes.drain(..done);
+    loop {
+        let next = step_end(pieces, done);
+        let mut step: Vec<ChunkWrite> = writes.drain(..next - done).collect();
+        until_ready(core, caller, request.file, &mut step).await?;
+        // From here to the commit nothing is awaited.
+        let ends = pieces[..next].iter().filter_map(|piece| piece_end(piece, request.layout.chunk_size));
+        let mut end = ends.max().unwrap_or(0);
+        let (mut inode, mut now) = (Record::Nothing, core.clock.time());
+        if core.cluster.home_of(request.file) == Some(core.index) {
+            let before = core.inode(request.file)?;
+            check_inode(Some(&before), request)?;
+            // Each step takes the size along: no bytes lie beyond it.
+            let after = grown(core, before, end, Some(caller.credentials()));
+            (end, now) = (after.attributes.size, after.attributes.mtime);
+            inode = Record::InodePut(after);
+        } else {
+            end = end.max(core.store.share(request.file.0).map_or(0, |share| share.end));
         }
-        if index >= done {
+        let mut transaction = core.store.begin();
+        for write in step {
             core.store.commit_write(write, &mut transaction, now)?;
         }
-        written_end = written_end.max(piece_end(piece, request.layout.chunk_size).unwrap_or(0));
-    }
-    let reply;
-    match inode {
-        Some(mut inode) => {
-            grow(&mut inode, written_end);
-            reply = reply_of(inode.attributes.size);
-            core.commit(transaction, [Record::InodePut(inode), caller.outcome(&reply)])?;
+        if next == pieces.len() {
+            let reply = reply_of(end);
+            core.commit(transaction, [inode, caller.outcome(&reply)])?;
+            return Ok(reply);
         }
-        None => {
-            let known = known_end(core, request.file);
-            reply = reply_of(known.max(written_end));
-            core.commit(transaction, [caller.outcome(&reply)])?;
-        }
+        core.commit(transaction, [inode, caller.steps_done(next)])?;
+        done = next;
     }
-    Ok(reply)
 }
 
-/// The file of an inode has bytes up to `end` now.
-fn grow(inode: &mut Inode, end: u64) {
-    inode.attributes.size = inode.attributes.size.max(end);
-    inode.attributes.version += 1;
+/// Where the step ends that begins at a piece: a transaction touches a chunk once.
+fn step_end(pieces: &[ChunkRange], start: usize) -> usize {
+    let left = &pieces[start..];
+    if left.windows(2).all(|pair| pair[0].chunk_index < pair[1].chunk_index) {
+        return pieces.len();
+    }
+    let mut seen = HashSet::new();
+    start + left.iter().take_while(|piece| seen.insert(piece.chunk_index)).count()
 }
 
-fn known_end(core: &Core, file: FileId) -> u64 {
-    core.store.share(file.0).map_or(0, |share| share.end)
+/// Returns when writes whose bytes are there may be committed, with whatever a commit may have to wait for: room in the
+/// journal, and all that `until_writes_stand` says. That holds until the next await.
+async fn until_ready(core: &Rc<Core>, caller: &Caller, file: FileId, writes: &mut [ChunkWrite]) -> Result<(), Failure> {
+    loop {
+        core.until_journal_has_room(entry_size(core, writes), caller.deadline).await?;
+        core.await_recalled_entries(caller).await?;
+        core.until_writes_stand(file, writes, caller.deadline).await?;
+        // Others that waited as well may have used the room up.
+        if !core.waits_for_journal(entry_size(core, writes)) {
+            return Ok(());
+        }
+    }
+}
+
+/// Bytes that the entries of writes take in a record at most, where they are several; those of one are few enough for
+/// what the journal has left whenever it is not low.
+fn entry_size(core: &Core, writes: &[ChunkWrite]) -> usize {
+    if writes.len() > 1 { core.store.entry_size(writes) } else { 0 }
 }

@@ -57,18 +57,11 @@ pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, incoming: &mut 
     } else {
         core.start_announcement(file)?;
     }
-    let Some(mut writes) = reserve(core, caller, &request, &places)? else {
+    let Some(writes) = reserve(core, caller, &request, &places)? else {
         return Ok(CommitRegisteredReply { end: None }.to_bytes());
     };
-    if core.is_journal_low() {
-        let finished = core.checkpoints.finished();
-        core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
-    }
-    core.await_recalled_entries(caller).await?;
-    // From the last look at the announcement to the commit nothing is awaited.
-    core.until_writes_stand(file, &mut writes, caller.deadline).await?;
     let reply_of = |end| CommitRegisteredReply { end: Some(end) }.to_bytes();
-    let reply = write_pieces(core, caller, &request, writes, is_home, reply_of)?;
+    let reply = write_pieces(core, caller, &request, writes, reply_of).await?;
     core.statistics.arrived_by_themselves(Operation::CommitRegistered, size as u64);
     core.invite_writes(caller.peer.queue, file);
     Ok(reply)

@@ -110,11 +110,7 @@ pub async fn set_extended(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
     let _turn = core.wait_until(caller.deadline, "another extended attribute of this client takes long", turn).await?;
     let place: Span = reactor::scratch(size);
     incoming.receive_body(std::slice::from_ref(&place)).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
-    while core.is_journal_low() || core.lacks_journal_room(size) {
-        crate::journal::checkpoint::start(core);
-        let finished = core.checkpoints.finished();
-        core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
-    }
+    core.until_journal_has_room(size, caller.deadline).await?;
     core.await_recalled_entries(caller).await?;
     check_set(core, caller, &request, size)?;
     let mut value = vec![0; size];
