@@ -8,15 +8,15 @@
 //! 3. Bytes under a writer that lands in place (`Pin::in_place`) are written by nobody else.
 
 use super::allocator::Run;
-use super::chunk::Extent;
+use super::chunk::{self, Extent};
 use super::inline_vec::InlineVec;
 
 /// One reader or writer.
 pub struct Pin {
     /// Clock when it began; identifies it.
     pub at: u64,
-    /// Bytes of the chunk that this writer's body arrives in, when they belong to the chunk's own extents.
-    pub in_place: Option<(u32, u32)>,
+    /// Bytes of the chunk that this writer's body arrives in, when they belong to the chunk's own extents, in order.
+    pub in_place: InlineVec<(u32, u32)>,
     /// Whether it is a reader.
     pub reader: bool,
 }
@@ -99,9 +99,12 @@ impl ActiveChunk {
 
     /// Whether a writer other than `except` lands in place in bytes `from..to`.
     pub fn has_other_landing(&self, from: u32, to: u32, except: Option<u64>) -> bool {
-        self.pins
-            .iter()
-            .any(|pin| Some(pin.at) != except && pin.in_place.is_some_and(|(start, end)| start < to && from < end))
+        self.pins.iter().any(|pin| Some(pin.at) != except && chunk::has_bytes_of(&pin.in_place, from, to))
+    }
+
+    /// Number of byte ranges that writers land in place in.
+    pub fn landing_count(&self) -> usize {
+        self.pins.iter().map(|pin| pin.in_place.len()).sum()
     }
 
     /// Runs that are held here and are in no chunk.

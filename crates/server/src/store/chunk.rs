@@ -112,7 +112,7 @@ pub fn page_end(end: u32) -> u32 {
 /// Whether all pages `from..to` are in the extents.
 pub fn is_mapped(extents: &[Extent], from: u32, to: u32) -> bool {
     let mut page = from;
-    for extent in extents {
+    for extent in &extents[extents.partition_point(|extent| extent.logical_end() <= from)..] {
         if extent.logical > page {
             break;
         }
@@ -129,7 +129,8 @@ pub fn is_same_place(one: &[Extent], other: &[Extent], from: u32, to: u32) -> bo
     let mut page = from;
     while page < to {
         let find = |extents: &[Extent]| {
-            extents.iter().find_map(|extent| extent.clip(page, to).filter(|part| part.logical == page))
+            let holder = extents.get(extents.partition_point(|extent| extent.logical_end() <= page));
+            holder.and_then(|extent| extent.clip(page, to)).filter(|part| part.logical == page)
         };
         match (find(one), find(other)) {
             (Some(here), Some(there)) if here.start == there.start => page += here.pages.min(there.pages),
@@ -143,7 +144,7 @@ pub fn is_same_place(one: &[Extent], other: &[Extent], from: u32, to: u32) -> bo
 /// All of them must be mapped.
 pub fn for_each_piece(extents: &[Extent], from: u32, to: u32, mut visit: impl FnMut(u64, u32, u32)) {
     let mut byte = from;
-    for extent in extents {
+    for extent in &extents[extents.partition_point(|extent| extent.logical_end() <= from / PAGE)..] {
         let extent_start = u64::from(extent.logical) * PAGE_SIZE;
         let extent_end = u64::from(extent.logical_end()) * PAGE_SIZE;
         if extent_end <= u64::from(byte) {
@@ -160,13 +161,16 @@ pub fn for_each_piece(extents: &[Extent], from: u32, to: u32, mut visit: impl Fn
     assert!(byte >= to, "bytes {byte}..{to} are mapped");
 }
 
-/// Puts extents into a sorted list in their places; what lay there before is appended to `freed`. Neighbours are
-/// joined.
+/// Puts extents into a list in their places; what lay there before is appended to `freed`. Both lists are sorted.
+/// Neighbours are joined.
 pub fn replace_pages(old: &[Extent], new: &[Extent], freed: &mut Vec<Extent>) -> Vec<Extent> {
     let mut all: Vec<Extent> = Vec::with_capacity(old.len() + new.len() + 2);
     for extent in old {
         let mut page = extent.logical;
-        for cover in new {
+        for cover in &new[new.partition_point(|cover| cover.logical_end() <= page)..] {
+            if cover.logical >= extent.logical_end() {
+                break;
+            }
             if let Some(part) = extent.clip(cover.logical, cover.logical_end()) {
                 all.extend(extent.clip(page, part.logical));
                 freed.push(part);
@@ -195,7 +199,12 @@ pub fn join_extents(extents: &mut Vec<Extent>) {
 
 /// Whether any range has a byte in `from..to`.
 pub fn overlaps(ranges: &[ValidRange], from: u32, to: u32) -> bool {
-    ranges.iter().any(|range| range.start < to && from < range.end)
+    ranges.get(ranges.partition_point(|range| range.end <= from)).is_some_and(|range| range.start < to)
+}
+
+/// Whether any of the byte ranges, which are sorted and apart, has a byte in `from..to`.
+pub fn has_bytes_of(ranges: &[(u32, u32)], from: u32, to: u32) -> bool {
+    ranges.get(ranges.partition_point(|range| range.1 <= from)).is_some_and(|range| range.0 < to)
 }
 
 /// CRC-32C of so many zeros.

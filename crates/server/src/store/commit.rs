@@ -172,9 +172,14 @@ impl StoreState {
         changes: &mut Vec<ChangePlan>,
         fresh: &mut Vec<Run>,
     ) -> Result<(), StoreError> {
+        // Half of a record is for the ranges of all chunks together.
+        let ranges_size = self.journal.record_size_max() as usize / 2;
+        let ranges_max = ranges_size / (entries::RANGE_SIZE * parts.operations.len().max(1));
         for operation in &parts.operations {
             let change = match operation {
-                StoreOperation::Write(pending_write, mtime) => Some(self.plan_commit(pending_write, *mtime, fresh)?),
+                StoreOperation::Write(pending_write, mtime) => {
+                    Some(self.plan_commit(pending_write, *mtime, ranges_max, fresh)?)
+                }
                 StoreOperation::Truncate { file, size, generation } => {
                     Some(self.plan_truncate(*file, *size, *generation))
                 }
@@ -197,9 +202,10 @@ impl StoreState {
         &mut self,
         pending_write: &PendingWrite,
         mtime: i64,
+        ranges_max: usize,
         fresh: &mut Vec<Run>,
     ) -> Result<ChangePlan, StoreError> {
-        let change = self.plan_write(pending_write, fresh)?;
+        let change = self.plan_write(pending_write, ranges_max, fresh)?;
         let staged =
             if pending_write.staged { pending_write.landing.iter().map(Extent::run).collect() } else { Vec::new() };
         Ok(ChangePlan::Write(

@@ -98,6 +98,13 @@ pub fn put_entry(out: &mut Vec<u8>, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
     out[start + 1..start + ENTRY_HEADER_SIZE].copy_from_slice(&size.to_le_bytes());
 }
 
+/// Bytes that the entry of a chunk takes beside its extents and ranges.
+pub const CHUNK_ENTRY_SIZE: usize = 41;
+/// Bytes of an extent or a range in it.
+pub const RANGE_SIZE: usize = 12;
+/// Bytes that the entry of a copy takes.
+pub const REDO_ENTRY_SIZE: usize = 25;
+
 /// Appends a chunk.
 pub fn put_chunk(out: &mut Vec<u8>, file: u64, index: u64, chunk_size: u32, mtime: i64, chunk: &Chunk) {
     put_entry(out, KIND_CHUNK, |out| {

@@ -12,11 +12,12 @@ use super::entries;
 use super::files::File;
 use super::inline_vec::InlineVec;
 use super::state::{ChunkKey, StoreState};
-use super::write::ChunkChange;
+use super::write::{ChunkChange, RANGES_MAX};
 
 const PAGE: u32 = PAGE_SIZE as u32;
-/// A chunk with more written ranges than this keeps the pages of a further hole: its entry has to fit into a record.
-const HOLES_MAX: usize = 32;
+/// A chunk with more written ranges than this, some more than writes leave, keeps the pages of a further hole: its
+/// entry has to fit into a record.
+const HOLES_MAX: usize = RANGES_MAX + 32;
 /// Chunks that one look for data or a hole goes through at most.
 pub const LOOK_COUNT_MAX: usize = 4096;
 

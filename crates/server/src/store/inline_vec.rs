@@ -19,6 +19,23 @@ impl<T: Copy> InlineVec<T> {
             _ => InlineVec::Many(elements.into()),
         }
     }
+
+    /// What a function makes of each element.
+    pub fn map<U>(&self, function: impl FnMut(&T) -> U) -> InlineVec<U> {
+        let mut function = function;
+        match self {
+            InlineVec::One(only) => InlineVec::One(function(only)),
+            InlineVec::Many(several) => InlineVec::Many(several.iter().map(function).collect()),
+        }
+    }
+
+    /// An element, to be changed.
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        match self {
+            InlineVec::One(only) => Some(only).filter(|_| index == 0),
+            InlineVec::Many(several) => several.get_mut(index),
+        }
+    }
 }
 
 impl<T> Default for InlineVec<T> {

@@ -137,6 +137,11 @@ impl Journal {
         &self.region
     }
 
+    /// Bytes of the largest record.
+    pub fn record_size_max(&self) -> u64 {
+        self.size_min / 4
+    }
+
     /// Bytes of the ring as it is now.
     pub fn size(&self) -> u64 {
         if self.has_turned() {
@@ -212,7 +217,7 @@ impl Journal {
     /// Bytes of the filler before a record of `needed` bytes. `reserved` may use what is kept by invariant 3. Takes
     /// space from the medium. Errors: `TooLarge`, `JournalFull`; then nothing was written.
     fn make_room(&mut self, needed: u64, reserved: bool) -> Result<u64, StoreError> {
-        if needed > self.size_min / 4 {
+        if needed > self.record_size_max() {
             return Err(StoreError::TooLarge);
         }
         let offset = self.tail.at % self.span;

@@ -44,12 +44,13 @@ pub use wire::{FastMap, hash_id};
 
 use commit::{StoreOperation, TransactionBody};
 use files::Announcement;
+use inline_vec::InlineVec;
 use reactor::{Span, StampedRegion, Storage};
 use state::{ChunkKey, StoreState};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::Placement;
-use write::PendingWrite;
+use write::{PendingWrite, WritePart};
 
 /// Decodes the store's own entries in bytes of any origin, checks the chunks among them, and returns how many are
 /// sound. For fuzzing and check tools.
@@ -71,6 +72,10 @@ pub type Lsn = u64;
 
 /// Largest chunk, in bytes.
 pub const CHUNK_SIZE_MAX: u32 = 1 << 30;
+
+/// Bytes of the largest record for each part that a change takes: its copy and its range, and as much again for the chunk
+/// as it was and what is journalled beside it.
+const PART_SHARE: usize = 128;
 
 /// First entry kind that belongs to the caller; smaller ones are the store's own.
 pub const KIND_FOREIGN_FIRST: u8 = 64;
@@ -204,32 +209,54 @@ impl Drop for ChunkRead {
 
 /// Space for a write whose bytes are on their way. Dropped without a commit, nothing happened.
 pub struct ChunkWrite {
-    /// Where the bytes belong, in order; together they are as long as the write.
+    /// Where the bytes belong, in order, those of a part behind those of the one before it; together they are as long
+    /// as the write.
     pub places: Vec<Span>,
+    /// Number of the first place of each part but the first.
+    first_places: Vec<usize>,
     reservation: Reservation,
 }
 
 impl ChunkWrite {
-    /// Which bytes of a chunk it writes.
+    /// Which bytes of a chunk it writes; of several parts the first, which alone can begin with the chunk and reach
+    /// beyond all that is behind of it.
     pub fn piece(&self) -> Option<wire::layout::ChunkRange> {
-        let PendingWrite { key, start, end, .. } = self.reservation.pending_write.as_ref()?;
-        Some(wire::layout::ChunkRange { chunk_index: key.1, chunk_offset: *start, size: end - start })
+        let PendingWrite { key, parts, .. } = self.reservation.pending_write.as_ref()?;
+        let WritePart { start, end, .. } = *parts.first()?;
+        Some(wire::layout::ChunkRange { chunk_index: key.1, chunk_offset: start, size: end - start })
     }
 
-    /// Whether the bytes that have arrived have this checksum, which is kept with them from then on.
+    /// Number of its parts.
+    pub fn part_count(&self) -> usize {
+        self.first_places.len() + 1
+    }
+
+    /// Where the bytes of a part belong.
+    pub fn places_of(&self, part: usize) -> &[Span] {
+        let first = part.checked_sub(1).map_or(0, |before| self.first_places[before]);
+        let end = self.first_places.get(part).copied().unwrap_or(self.places.len());
+        &self.places[first..end]
+    }
+
+    /// Whether the bytes of a part that have arrived have this checksum, which is kept with them from then on.
     #[must_use]
-    pub fn verify(&mut self, sum: u32) -> bool {
-        let arrived = self.places.iter().fold(0, |sum, place| {
+    pub fn verify(&mut self, part: usize, sum: u32) -> bool {
+        let arrived = self.places_of(part).iter().fold(0, |sum, place| {
             crc32c::crc32c_combine(sum, place.region.crc32c(place.offset, place.size), place.size as usize)
         });
-        self.keep_sum(sum);
+        self.keep_part_sum(part, sum);
         arrived == sum
     }
 
-    /// Has the bytes keep a checksum that was computed where they come from.
+    /// Has the bytes of a write of one part keep a checksum that was computed where they come from.
     pub fn keep_sum(&mut self, sum: u32) {
-        if let Some(pending_write) = &mut self.reservation.pending_write {
-            pending_write.sum = Some(sum);
+        self.keep_part_sum(0, sum);
+    }
+
+    fn keep_part_sum(&mut self, part: usize, sum: u32) {
+        let pending_write = self.reservation.pending_write.as_mut();
+        if let Some(part) = pending_write.and_then(|pending_write| pending_write.parts.get_mut(part)) {
+            part.sum = Some(sum);
         }
     }
 }
@@ -251,7 +278,7 @@ impl Drop for Reservation {
 /// A change of contents in a transaction.
 #[derive(Debug, Clone, Copy)]
 pub enum ChunkChanges {
-    /// Bytes of a chunk.
+    /// Bytes of a chunk: of a write of several parts the first.
     Write { index: u64, start: u32, end: u32 },
     /// Bytes of the file, of chunks here.
     Hole { start: u64, end: u64 },
@@ -279,8 +306,9 @@ impl Transaction {
         for operation in &self.parts.operations {
             match operation {
                 StoreOperation::Write(write, _) => {
-                    let (start, end) = (write.start, write.end);
-                    visit(write.key.0, ChunkChanges::Write { index: write.key.1, start, end });
+                    if let Some(&WritePart { start, end, .. }) = write.parts.first() {
+                        visit(write.key.0, ChunkChanges::Write { index: write.key.1, start, end });
+                    }
                 }
                 StoreOperation::Hole(hole) => visit(hole.file, ChunkChanges::Hole { start: hole.start, end: hole.end }),
                 _ => {}
@@ -459,21 +487,57 @@ impl Store {
         offset: u32,
         size: u32,
     ) -> Result<ChunkWrite, StoreError> {
-        if chunk_size > CHUNK_SIZE_MAX || index == u64::MAX {
+        let end = self.state.borrow().check_fits((file, index), chunk_size, offset, size)?;
+        let part = WritePart { start: offset, end, sum: None };
+        let parts = if size == 0 { InlineVec::default() } else { InlineVec::One(part) };
+        self.reserve_checked((file, index), chunk_size, parts)
+    }
+
+    /// Most parts that one change takes, so that its entries fit into a record whatever the chunk is like.
+    pub fn parts_max(&self) -> usize {
+        self.state.borrow().journal.record_size_max() as usize / PART_SHARE
+    }
+
+    /// Finds a place for several parts of a chunk, at most `parts_max`, as one change: offsets and sizes, sorted, none
+    /// empty and no byte twice. Errors: as `reserve_write`.
+    pub fn reserve_parts(
+        &self,
+        (file, index): (u64, u64),
+        chunk_size: u32,
+        parts: impl Iterator<Item = (u32, u32)>,
+    ) -> Result<ChunkWrite, StoreError> {
+        let mut checked: Vec<WritePart> = Vec::with_capacity(parts.size_hint().0);
+        for (offset, size) in parts {
+            let end = self.state.borrow().check_fits((file, index), chunk_size, offset, size)?;
+            assert!(size > 0 && checked.last().is_none_or(|last| last.end <= offset), "the parts are in order");
+            checked.push(WritePart { start: offset, end, sum: None });
+        }
+        self.reserve_checked((file, index), chunk_size, InlineVec::from_slice(&checked))
+    }
+
+    fn reserve_checked(
+        &self,
+        key: ChunkKey,
+        chunk_size: u32,
+        parts: InlineVec<WritePart>,
+    ) -> Result<ChunkWrite, StoreError> {
+        if chunk_size > CHUNK_SIZE_MAX || key.1 == u64::MAX {
             return Err(StoreError::TooLarge);
         }
         let mut state = self.state.borrow_mut();
-        let pending_write = state.reserve((file, index), chunk_size, offset, size)?;
-        let mut places = Vec::with_capacity(1);
-        chunk::for_each_piece(
-            &pending_write.landing,
-            pending_write.start,
-            pending_write.end,
-            |place, _, piece_size| {
+        let pending_write = state.reserve(key, chunk_size, parts)?;
+        let mut places = Vec::with_capacity(pending_write.parts.len());
+        let mut first_places = Vec::new();
+        for (number, part) in pending_write.parts.iter().enumerate() {
+            if number > 0 {
+                first_places.push(places.len());
+            }
+            chunk::for_each_piece(&pending_write.landing, part.start, part.end, |place, _, piece_size| {
                 places.push(Span { region: state.data.clone(), offset: place, size: u64::from(piece_size) });
-            },
-        );
-        Ok(ChunkWrite { places, reservation: Reservation { store: self.clone(), pending_write: Some(pending_write) } })
+            });
+        }
+        let reservation = Reservation { store: self.clone(), pending_write: Some(pending_write) };
+        Ok(ChunkWrite { places, first_places, reservation })
     }
 
     /// Has the commit of writes whose bytes are there take no room, also where others changed the chunks meanwhile;
@@ -567,7 +631,7 @@ impl Store {
     /// A write whose bytes are in their pages already.
     fn staged_write(&self, pending_write: PendingWrite) -> ChunkWrite {
         let reservation = Reservation { store: self.clone(), pending_write: Some(pending_write) };
-        ChunkWrite { places: Vec::new(), reservation }
+        ChunkWrite { places: Vec::new(), first_places: Vec::new(), reservation }
     }
 
     /// Adds a write, whose bytes are all in its places, to a transaction; it happens when that is committed.
@@ -585,7 +649,7 @@ impl Store {
         );
         let pending_write =
             write.reservation.pending_write.take().expect("a write has its place until it is committed");
-        if pending_write.start == pending_write.end {
+        if pending_write.parts.is_empty() {
             self.state.borrow_mut().abandon(&pending_write);
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! What happens to a read: the pieces are found, and pinned until the reader is done with them.
 
 use super::chunk::{self, Chunk};
+use super::inline_vec::InlineVec;
 use super::state::{ChunkKey, StoreState};
 use super::{Piece, StoreError};
 use reactor::Span;
@@ -52,7 +53,7 @@ impl StoreState {
         let (pieces, sum) = self.find_pieces(key, chunk, offset, end)?.into_sum();
         let valid_end = chunk.valid_end();
         let has_bytes = pieces.iter().any(|piece| matches!(piece, Piece::Bytes(_)));
-        let at = has_bytes.then(|| self.pin(key, true, None));
+        let at = has_bytes.then(|| self.pin(key, true, InlineVec::default()));
         Ok(ReadPlan { pieces, valid_end, sum, at })
     }
 
@@ -63,7 +64,8 @@ impl StoreState {
     fn find_pieces(&self, key: ChunkKey, chunk: &Chunk, offset: u32, end: u32) -> Result<Pieces, StoreError> {
         let mut pieces = self.no_pieces();
         let mut byte = offset;
-        for range in chunk.ranges.iter().filter(|range| range.start < end && offset < range.end) {
+        let behind = &chunk.ranges[chunk.ranges.partition_point(|range| range.end <= offset)..];
+        for range in behind.iter().take_while(|range| range.start < end) {
             let (first, last) = (range.start.max(offset), range.end.min(end));
             let sum = self.verified_part(key, &chunk.extents, range, first, last)?;
             if byte < range.start {

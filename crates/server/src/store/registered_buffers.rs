@@ -16,7 +16,7 @@ use super::allocator::{PAGE_SIZE, Run};
 use super::chunk::{self, Extent};
 use super::inline_vec::InlineVec;
 use super::state::{ChunkKey, StoreState};
-use super::write::PendingWrite;
+use super::write::{PendingWrite, WritePart};
 use super::{CHUNK_SIZE_MAX, ChunkWrite, Store, StoreError};
 use reactor::{MappingLock, Region};
 use std::collections::BTreeMap;
@@ -418,8 +418,9 @@ impl StoreState {
         let pages = chunk::page_end(end) - logical;
         self.staged_pages += u64::from(pages);
         let landing = InlineVec::One(Extent { logical, start: first_page, pages, birth: self.clock });
-        let at = self.pin(key, false, None);
-        PendingWrite { key, chunk_size, start, end, at, landing, staged: true, sum: None }
+        let at = self.pin(key, false, InlineVec::default());
+        let parts = InlineVec::One(WritePart { start, end, sum: None });
+        PendingWrite { key, chunk_size, parts, at, landing, staged: true }
     }
 
     /// See [`super::Store::hold_pages`].

@@ -80,10 +80,13 @@ impl StoreState {
 
 /// Whether every written byte of `before` is one of `now`, at the same place.
 fn keeps_bytes(before: &Chunk, now: &Chunk) -> bool {
-    let has_range =
-        |range: &chunk::ValidRange| now.ranges.iter().any(|other| other.start <= range.start && range.end <= other.end);
+    let has_range = |range: &chunk::ValidRange| {
+        let holder = now.ranges.get(now.ranges.partition_point(|other| other.end <= range.start));
+        holder.is_some_and(|other| other.start <= range.start && range.end <= other.end)
+    };
     let has_extent = |extent: &chunk::Extent| {
-        now.extents.iter().any(|other| {
+        let holder = now.extents.get(now.extents.partition_point(|other| other.logical_end() <= extent.logical));
+        holder.is_some_and(|other| {
             other.logical <= extent.logical
                 && extent.logical_end() <= other.logical_end()
                 && other.start + (extent.logical - other.logical) == extent.start

@@ -13,6 +13,7 @@ use super::checkpoint::CheckpointWriter;
 use super::chunk::{Chunk, Extent};
 use super::durability::Durability;
 use super::files::{Chunks, Files};
+use super::inline_vec::InlineVec;
 use super::journal::{Journal, RECORD_HEADER_SIZE};
 use super::prefault::PrefaultGoal;
 use super::registered_buffers::RegisteredBuffers;
@@ -245,7 +246,7 @@ impl StoreState {
     }
 
     /// Registers a reader or writer of a chunk and returns its number.
-    pub fn pin(&mut self, key: ChunkKey, reader: bool, in_place: Option<(u32, u32)>) -> u64 {
+    pub fn pin(&mut self, key: ChunkKey, reader: bool, in_place: InlineVec<(u32, u32)>) -> u64 {
         self.clock += 1;
         self.active.entry(key).or_default().pin(Pin { at: self.clock, in_place, reader });
         self.clock

@@ -1,4 +1,5 @@
-//! What happens to a write: a place is reserved, the body arrives there, and a commit makes it part of the chunk.
+//! What happens to a write: a place is reserved, the body arrives there, and a commit makes it part of the chunk. It may
+//! bring several parts of the chunk, which are one change then.
 //!
 //! - Bytes that the chunk does not hold land *in place*: in the chunk's own pages, or in new ones given to it. The
 //!   commit only extends the written ranges.
@@ -13,7 +14,7 @@ use super::StoreError;
 use super::active::ActiveChunk;
 use super::allocator::{PAGE_SIZE, Run};
 use super::chunk::{self, Chunk, Extent, ValidRange};
-use super::entries::Copy;
+use super::entries::{self, Copy};
 use super::inline_vec::InlineVec;
 use super::state::{ChunkKey, StoreState};
 
@@ -24,13 +25,17 @@ const EXTENTS_MAX: usize = 16;
 const SCATTERED_MAX: usize = 64;
 /// A chunk gets all its pages at once when so many chunks of the file before it have theirs.
 const FULL_CHUNKS_MIN: u32 = 2;
-/// With more written ranges, the smallest gaps between them are filled with zeros.
-const RANGES_MAX: usize = 8;
-
-/// Bytes that the entry of a chunk takes beside its extents and ranges; those of each of them; those of a copy.
-const CHUNK_ENTRY_SIZE: usize = 41;
-const PART_SIZE: usize = 12;
-const REDO_ENTRY_SIZE: usize = 25;
+/// With more written ranges than a change may keep, the smallest gaps between them are filled with zeros. Any may keep
+/// so many; one for each of its parts, and for each so many bytes that it brings, so that what it journals is in
+/// proportion; none more than the last.
+const RANGES_MIN: usize = 8;
+const BYTES_PER_RANGE: usize = 256;
+pub const RANGES_MAX: usize = 256;
+/// Parts of a chunk that bodies arrive in at a time within its own pages: between them gaps stay open. Others are
+/// staged.
+const LANDINGS_MAX: usize = RANGES_MAX - 1;
+/// What the entry of a copy that is journalled counts as, of a write with many parts, against bytes that are copied now.
+const REDO_WEIGHT: u32 = 256;
 
 /// A write between its reservation and its commit.
 pub struct PendingWrite {
@@ -38,16 +43,23 @@ pub struct PendingWrite {
     pub key: ChunkKey,
     /// Bytes of a chunk.
     pub chunk_size: u32,
+    /// What it brings: sorted, none empty, and no byte twice.
+    pub parts: InlineVec<WritePart>,
+    /// Number of its pin.
+    pub at: u64,
+    /// Where the pages of the parts are while the body arrives.
+    pub landing: InlineVec<Extent>,
+    /// Whether `landing` belongs to this write alone.
+    pub staged: bool,
+}
+
+/// Bytes of a chunk that a write brings.
+#[derive(Clone, Copy, Debug)]
+pub struct WritePart {
     /// First byte in the chunk.
     pub start: u32,
     /// Byte after the last.
     pub end: u32,
-    /// Number of its pin.
-    pub at: u64,
-    /// Where the pages of the range are while the body arrives.
-    pub landing: InlineVec<Extent>,
-    /// Whether `landing` belongs to this write alone.
-    pub staged: bool,
     /// Checksum of the bytes, from whoever has made them.
     pub sum: Option<u32>,
 }
@@ -56,6 +68,11 @@ impl PendingWrite {
     /// Number of pages that the bytes reach into.
     pub fn pages(&self) -> u64 {
         self.landing.iter().map(|extent| u64::from(extent.pages)).sum()
+    }
+
+    /// Number of bytes.
+    fn size(&self) -> u32 {
+        self.parts.iter().map(|part| part.end - part.start).sum()
     }
 }
 
@@ -83,32 +100,43 @@ pub struct ChunkChange {
 }
 
 impl StoreState {
-    /// See [`super::Store::reserve_write`].
+    /// See [`super::Store::reserve_write`] and [`super::Store::reserve_parts`].
     pub fn reserve(
         &mut self,
         key: ChunkKey,
         chunk_size: u32,
-        offset: u32,
-        size: u32,
+        parts: InlineVec<WritePart>,
     ) -> Result<PendingWrite, StoreError> {
-        let end = self.check_fits(key, chunk_size, offset, size)?;
-        let chunk = self.files.get(key.0).and_then(|file| file.chunks.get(key.1));
-        let active = self.active.get(&key);
-        let staged = chunk.is_some_and(|chunk| chunk::overlaps(&chunk.ranges, offset, end))
-            || active.is_some_and(|active| !active.is_unclaimed(offset, end, None))
-            || self.durability.is_cut(key, end);
-        let (first, last) = if size == 0 { (0, 0) } else { (offset / PAGE, chunk::page_end(end)) };
-        let landing = if size == 0 {
-            InlineVec::default()
-        } else if staged {
-            let extents = self.allocate_extents(first, last - first)?;
-            self.staged_pages += u64::from(last - first);
+        let spans = page_spans(&parts);
+        let staged = !self.may_land_in_place(key, &parts);
+        let landing = if staged {
+            let extents = self.allocate_spans(&spans)?;
+            self.staged_pages += extents.iter().map(|extent| u64::from(extent.pages)).sum::<u64>();
             InlineVec::from_slice(&extents)
+        } else if parts.is_empty() {
+            InlineVec::default()
         } else {
-            self.prepare_in_place(key, chunk_size, first, last)?
+            self.prepare_in_place(key, chunk_size, &spans)?
         };
-        let at = self.pin(key, false, (!staged).then_some((offset, end)));
-        Ok(PendingWrite { key, chunk_size, start: offset, end, at, landing, staged, sum: None })
+        let claims = if staged { InlineVec::default() } else { parts.map(|part| (part.start, part.end)) };
+        let at = self.pin(key, false, claims);
+        Ok(PendingWrite { key, chunk_size, parts, at, landing, staged })
+    }
+
+    /// Whether nothing is written where the parts are, and nobody has a claim on it.
+    fn may_land_in_place(&self, key: ChunkKey, parts: &[WritePart]) -> bool {
+        let Some(last) = parts.last() else { return true };
+        let chunk = self.files.get(key.0).and_then(|file| file.chunks.get(key.1));
+        let is_unwritten =
+            |part: &WritePart| chunk.is_none_or(|chunk| !chunk::overlaps(&chunk.ranges, part.start, part.end));
+        let active = self.active.get(&key);
+        let is_unclaimed =
+            |part: &WritePart| active.is_none_or(|active| active.is_unclaimed(part.start, part.end, None));
+        let landings = parts.len() + active.map_or(0, ActiveChunk::landing_count);
+        landings <= LANDINGS_MAX
+            && !self.durability.is_cut(key, last.end)
+            && parts.iter().all(is_unwritten)
+            && parts.iter().all(is_unclaimed)
     }
 
     /// Checks a range against its chunk, and the chunk's size against what is known of the file; returns the range's
@@ -128,8 +156,10 @@ impl StoreState {
         let chunk = self.files.get(key.0).and_then(|file| file.chunks.get(key.1));
         let (extents, ranges) = chunk.map_or((0, 0), |chunk| (chunk.extents.len(), chunk.ranges.len()));
         let places = extents + self.active.get(&key).map_or(0, |active| active.capacity.len());
-        let landing = pending_write.landing.len();
-        CHUNK_ENTRY_SIZE + (places + landing + ranges + 4) * PART_SIZE + (places + landing) * REDO_ENTRY_SIZE
+        let (landing, parts) = (pending_write.landing.len(), pending_write.parts.len());
+        // Pages that are swapped in may cut an extent in two, at either end.
+        let lists = places + 2 * landing + ranges + parts;
+        entries::CHUNK_ENTRY_SIZE + lists * entries::RANGE_SIZE + (places + landing + parts) * entries::REDO_ENTRY_SIZE
     }
 
     /// Undoes a reservation.
@@ -143,25 +173,38 @@ impl StoreState {
 
     /// New pages for `pages` pages of a chunk from `first` on.
     pub fn allocate_extents(&mut self, first: u32, pages: u32) -> Result<Vec<Extent>, StoreError> {
-        let mut runs = Vec::with_capacity(1);
-        self.allocate(pages, &mut runs)?;
-        let mut logical = first;
-        let birth = self.clock;
-        let place = |run: Run| {
-            let extent = Extent { logical, start: run.start, pages: run.pages, birth };
-            logical += run.pages;
-            extent
-        };
-        Ok(runs.into_iter().map(place).collect())
+        self.allocate_spans(&[(first, first + pages)])
     }
 
-    /// Gives the chunk the pages `first..last` that it lacks, and says where all of them are.
+    /// New pages for spans `first..last` of a chunk's pages, in one run if there is one.
+    fn allocate_spans(&mut self, spans: &[(u32, u32)]) -> Result<Vec<Extent>, StoreError> {
+        let mut runs = Vec::with_capacity(1);
+        self.allocate(spans.iter().map(|(first, last)| last - first).sum(), &mut runs)?;
+        let birth = self.clock;
+        let mut extents = Vec::with_capacity(spans.len().max(runs.len()));
+        let mut runs = runs.into_iter();
+        let mut run = Run { start: 0, pages: 0 };
+        for &(first, last) in spans {
+            let mut logical = first;
+            while logical < last {
+                if run.pages == 0 {
+                    run = runs.next().expect("as many pages are allocated as there are in the spans");
+                }
+                let pages = run.pages.min(last - logical);
+                extents.push(Extent { logical, start: run.start, pages, birth });
+                run = Run { start: run.start + pages, pages: run.pages - pages };
+                logical += pages;
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Gives the chunk the pages of spans `first..last` that it lacks, and says where all of them are.
     fn prepare_in_place(
         &mut self,
         key: ChunkKey,
         chunk_size: u32,
-        first: u32,
-        last: u32,
+        spans: &[(u32, u32)],
     ) -> Result<InlineVec<Extent>, StoreError> {
         let committed =
             self.files.get(key.0).and_then(|file| file.chunks.get(key.1)).map_or(&[][..], |chunk| &chunk.extents);
@@ -170,48 +213,50 @@ impl StoreState {
         mapped.extend_from_slice(capacity);
         mapped.sort_unstable_by_key(|extent| extent.logical);
         let chunk_pages = chunk::page_end(chunk_size);
+        let mut held: u32 = mapped.iter().map(|extent| extent.pages).sum();
         let mut added: Vec<Extent> = Vec::new();
-        let mut page = first;
-        while page < last {
-            if let Some(extent) = mapped.iter().find(|extent| extent.logical <= page && page < extent.logical_end()) {
-                page = extent.logical_end();
-                continue;
-            }
-            let limit = mapped.iter().map(|extent| extent.logical).find(|&logical| logical > page);
-            let gap = Gap {
-                start: mapped
-                    .iter()
-                    .chain(&added)
-                    .map(Extent::logical_end)
-                    .filter(|&end| end <= page)
-                    .max()
-                    .unwrap_or(0),
-                first: page,
-                last: limit.map_or(last, |limit| last.min(limit)),
-                limit: limit.unwrap_or(chunk_pages),
-            };
-            let held = mapped.iter().chain(&added).map(|extent| extent.pages).sum();
-            let fills_chunks = self.fills_chunks(key, chunk_pages);
-            match self.fill_gap(key.1, chunk_pages, gap, fills_chunks, held) {
-                Ok(extents) => {
-                    page = extents.last().map_or(gap.limit, Extent::logical_end);
-                    added.extend(extents);
-                }
-                Err(error) => {
-                    self.release_unused(added.iter().map(Extent::run));
-                    return Err(error);
+        for &(first, last) in spans {
+            // A span before may have got more than it needs.
+            let mut page = added.last().map_or(first, |extent| first.max(extent.logical_end()));
+            while page < last {
+                let next = mapped.partition_point(|extent| extent.logical_end() <= page);
+                let limit = match mapped.get(next) {
+                    Some(extent) if extent.logical <= page => {
+                        page = extent.logical_end();
+                        continue;
+                    }
+                    next => next.map(|extent| extent.logical),
+                };
+                let before = next.checked_sub(1).map(|before| mapped[before].logical_end());
+                let gap = Gap {
+                    start: before.max(added.last().map(Extent::logical_end)).unwrap_or(0),
+                    first: page,
+                    last: limit.map_or(last, |limit| last.min(limit)),
+                    limit: limit.unwrap_or(chunk_pages),
+                };
+                let fills_chunks = self.fills_chunks(key, chunk_pages);
+                match self.fill_gap(key.1, chunk_pages, gap, fills_chunks, held) {
+                    Ok(extents) => {
+                        page = extents.last().map_or(gap.limit, Extent::logical_end);
+                        held += extents.iter().map(|extent| extent.pages).sum::<u32>();
+                        added.extend(extents);
+                    }
+                    Err(error) => {
+                        self.release_unused(added.iter().map(Extent::run));
+                        return Err(error);
+                    }
                 }
             }
         }
         if added.is_empty() {
-            return Ok(clip_all(&mapped, first, last));
+            return Ok(clip_spans(&mapped, spans));
         }
         mapped.extend_from_slice(&added);
         mapped.sort_unstable_by_key(|extent| extent.logical);
         let active = self.active.entry(key).or_default();
         let all = chunk::replace_pages(&active.capacity, &added, &mut Vec::new());
         active.capacity = InlineVec::from_slice(&all);
-        Ok(clip_all(&mapped, first, last))
+        Ok(clip_spans(&mapped, spans))
     }
 
     /// Whether the last chunks of the file before this one have all their pages: then this one will most likely be
@@ -264,41 +309,39 @@ impl StoreState {
     /// Gives a write in place that was overtaken pages of its own, so that its commit takes none, where that may fail
     /// for want of a sync. Errors: `Full`, `Resting`.
     pub fn settle(&mut self, pending_write: &mut PendingWrite) -> Result<(), StoreError> {
-        let is_settled =
-            self.durability.is_volatile || pending_write.staged || pending_write.start == pending_write.end;
+        let is_settled = self.durability.is_volatile || pending_write.staged || pending_write.parts.is_empty();
         let Some(active) = self.active.get(&pending_write.key).filter(|active| !is_settled && !active.reaped) else {
             return Ok(());
         };
         let current = self.files.get(pending_write.key.0).and_then(|file| file.chunks.get(pending_write.key.1));
         let extents = current.map_or(&[][..], |chunk| &chunk.extents);
         let base = chunk::replace_pages(extents, &active.capacity, &mut Vec::new());
-        let (first, last) = (pending_write.start / PAGE, chunk::page_end(pending_write.end));
-        if chunk::is_same_place(&base, &pending_write.landing, first, last) {
+        if lands_in(&base, pending_write) {
             return Ok(());
         }
         let pages = self.own_pages(pending_write, &mut Vec::new())?;
-        self.staged_pages += u64::from(last - first);
         (pending_write.landing, pending_write.staged) = (InlineVec::from_slice(&pages), true);
+        self.staged_pages += pending_write.pages();
         Ok(())
     }
 
-    /// Works out what committing a write does. Bytes are moved already where nobody can see them; new pages that this
-    /// takes are appended to `fresh`, for the caller to give back if the commit comes to nothing.
+    /// Works out what committing a write does, whose chunk's entry is to have at most so many ranges by the record's
+    /// size. Bytes are moved already where nobody can see them; new pages that this takes are appended to `fresh`, for
+    /// the caller to give back if the commit comes to nothing.
     pub fn plan_write(
         &mut self,
         pending_write: &PendingWrite,
+        ranges_max: usize,
         fresh: &mut Vec<Run>,
     ) -> Result<ChunkChange, StoreError> {
-        let PendingWrite { key, start, end, .. } = *pending_write;
-        let active = self.active.get(&key).expect("a writer is registered until its commit");
+        let PendingWrite { key, chunk_size, parts, .. } = pending_write;
+        let active = self.active.get(key).expect("a writer is registered until its commit");
         if active.reaped {
             return Err(StoreError::Gone { file: key.0 });
         }
         let file = self.files.get(key.0);
-        if let Some(known) =
-            file.map(|file| file.chunk_size).filter(|&known| known != 0 && known != pending_write.chunk_size)
-        {
-            return Err(StoreError::ChunkSizeMismatch { file: key.0, known, given: pending_write.chunk_size });
+        if let Some(known) = file.map(|file| file.chunk_size).filter(|known| *known != 0 && known != chunk_size) {
+            return Err(StoreError::ChunkSizeMismatch { file: key.0, known, given: *chunk_size });
         }
         let empty = Chunk::default();
         let current = file.and_then(|file| file.chunks.get(key.1)).unwrap_or(&empty);
@@ -306,11 +349,10 @@ impl StoreState {
         let base = chunk::replace_pages(&current.extents, &active.capacity, &mut gone);
         assert!(gone.is_empty(), "capacity only fills what a chunk lacks");
         let ranges = self.merge_ranges(pending_write, current)?;
-        let (first, last) = (start / PAGE, chunk::page_end(end));
         let mut copies = Vec::new();
-        let extents = if !pending_write.staged && chunk::is_same_place(&base, &pending_write.landing, first, last) {
+        let extents = if !pending_write.staged && lands_in(&base, pending_write) {
             assert!(
-                !chunk::overlaps(&current.ranges, start, end),
+                !parts.iter().any(|part| chunk::overlaps(&current.ranges, part.start, part.end)),
                 "nobody else writes where a body lands (active, invariant 3)"
             );
             base
@@ -318,18 +360,22 @@ impl StoreState {
             && may_copy(active, &base, pending_write)
             && prefers_copy(current, &base, pending_write)
         {
-            plan_copies(&pending_write.landing, &base, start, end, &mut copies);
+            for part in parts.iter() {
+                plan_copies(&pending_write.landing, &base, part.start, part.end, &mut copies);
+            }
             base
         } else {
             let ranges_before = current.ranges.clone();
             let pages = self.own_pages(pending_write, fresh)?;
-            self.copy_edges(&base, &ranges_before, &pages, start, end);
+            self.copy_rest(&base, &ranges_before, &pages, parts);
             let extents = chunk::replace_pages(&base, &pages, &mut gone);
             if self.durability.is_volatile { extents } else { self.gather_extents(extents, &mut gone, fresh) }
         };
-        let ranges = self.fill_gaps(pending_write, &extents, ranges);
+        let kept = parts.len().max(pending_write.size() as usize / BYTES_PER_RANGE);
+        let kept = kept.min(ranges_max).clamp(RANGES_MIN, RANGES_MAX);
+        let ranges = self.fill_gaps(pending_write, &extents, ranges, kept);
         let chunk = Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) };
-        Ok(ChunkChange { key, chunk, gone, copies, absorbs_capacity: true })
+        Ok(ChunkChange { key: *key, chunk, gone, copies, absorbs_capacity: true })
     }
 
     /// Where live bytes are never copied over, overwrites scatter a chunk: when it is in very many pieces, all of it
@@ -361,67 +407,84 @@ impl StoreState {
         if pending_write.staged {
             return Ok(pending_write.landing.iter().map(born).collect());
         }
-        let first = pending_write.start / PAGE;
-        let pages = self.allocate_extents(first, chunk::page_end(pending_write.end) - first)?;
+        let pages = self.allocate_spans(&page_spans(&pending_write.parts))?;
         fresh.extend(pages.iter().map(Extent::run));
         let mut copies = Vec::new();
-        plan_copies(&pending_write.landing, &pages, pending_write.start, pending_write.end, &mut copies);
-        for copy in copies {
-            self.data.copy_within(copy.from, copy.to, u64::from(copy.size));
+        for part in pending_write.parts.iter() {
+            plan_copies(&pending_write.landing, &pages, part.start, part.end, &mut copies);
         }
+        self.copy_now(&copies);
         Ok(pages)
     }
 
-    /// Copies the live bytes around `start..end` that share its first and last page into the pages that replace these.
-    fn copy_edges(&self, base: &[Extent], ranges: &[ValidRange], pages: &[Extent], start: u32, end: u32) {
-        for (from, to) in edges(start, end) {
-            for range in ranges {
-                let (first, last) = (range.start.max(from), range.end.min(to));
-                if first < last {
-                    let mut copies = Vec::new();
-                    plan_copies(base, pages, first, last, &mut copies);
-                    for copy in copies {
-                        self.data.copy_within(copy.from, copy.to, u64::from(copy.size));
-                    }
-                }
+    /// Copies the live bytes beside the parts of a write into the pages that replace those that the parts reach into.
+    fn copy_rest(&self, base: &[Extent], ranges: &[ValidRange], pages: &[Extent], parts: &[WritePart]) {
+        let mut copies = Vec::new();
+        for (from, to) in rest_of_pages(parts) {
+            for (first, last) in live_parts(ranges, from, to) {
+                plan_copies(base, pages, first, last, &mut copies);
             }
         }
+        self.copy_now(&copies);
     }
 
-    /// The written ranges when `start..end` is written from `landing`. With checksums, a range of which only a part
-    /// stays is verified first. The checksum of what is new is the one that it came with. Errors: `Corrupt`.
+    fn copy_now(&self, copies: &[Copy]) {
+        copies.iter().for_each(|copy| self.data.copy_within(copy.from, copy.to, u64::from(copy.size)));
+    }
+
+    /// The written ranges when parts are written from `landing`. With checksums, a range of which only a part stays is
+    /// verified first. The checksum of what is new is the one that it came with. Errors: `Corrupt`.
     fn merge_ranges(&self, pending_write: &PendingWrite, current: &Chunk) -> Result<Vec<ValidRange>, StoreError> {
-        let PendingWrite { key, start, end, .. } = *pending_write;
-        let computed = || chunk::crc_of(self.data.as_ref(), &pending_write.landing, start, end);
-        let crc = if self.checksums() { pending_write.sum.unwrap_or_else(computed) } else { 0 };
-        let mut merged = ValidRange { start, end, crc };
-        let mut all = Vec::with_capacity(current.ranges.len() + 1);
-        let mut right = None;
+        let PendingWrite { key, parts, landing, .. } = pending_write;
+        let mut all = Vec::with_capacity(current.ranges.len() + 2 * parts.len());
         for range in current.ranges.iter() {
-            if range.end < start || range.start > end {
-                all.push(*range);
-                continue;
-            }
-            let is_cut = (range.start < start && range.end > start) || (range.start < end && range.end > end);
-            if is_cut {
-                self.verify(key, &current.extents, range)?;
-            }
-            if range.start < start {
-                let left = self.part_crc(&current.extents, range, range.start, start);
-                merged.crc = self.join_crc(left, merged.crc, end - start);
-                merged.start = range.start;
-            }
-            if range.end > end {
-                right = Some((self.part_crc(&current.extents, range, end, range.end), range.end));
-            }
+            self.push_rest(*key, current, range, parts, &mut all)?;
         }
-        if let Some((crc, right_end)) = right {
-            merged.crc = self.join_crc(merged.crc, crc, right_end - end);
-            merged.end = right_end;
-        }
-        let place = all.partition_point(|range| range.start < merged.start);
-        all.insert(place, merged);
+        all.extend(parts.iter().map(|&WritePart { start, end, sum }| {
+            let computed = || chunk::crc_of(self.data.as_ref(), landing, start, end);
+            ValidRange { start, end, crc: if self.checksums() { sum.unwrap_or_else(computed) } else { 0 } }
+        }));
+        // Two sorted runs.
+        all.sort_by_key(|range| range.start);
+        all.dedup_by(|next, range| {
+            let follows = range.end == next.start;
+            if follows {
+                range.crc = self.join_crc(range.crc, next.crc, next.end - next.start);
+                range.end = next.end;
+            }
+            follows
+        });
         Ok(all)
+    }
+
+    /// Appends what parts leave of a written range. Errors: `Corrupt`.
+    fn push_rest(
+        &self,
+        key: ChunkKey,
+        current: &Chunk,
+        range: &ValidRange,
+        parts: &[WritePart],
+        all: &mut Vec<ValidRange>,
+    ) -> Result<(), StoreError> {
+        let first_new = all.len();
+        let mut from = range.start;
+        let over = &parts[parts.partition_point(|part| part.end <= range.start)..];
+        for part in over.iter().take_while(|part| part.start < range.end) {
+            if from < part.start {
+                all.push(ValidRange { start: from, end: part.start, crc: 0 });
+            }
+            from = part.end;
+        }
+        if from < range.end {
+            all.push(ValidRange { start: from, ..*range });
+        }
+        if from > range.start && all.len() > first_new {
+            self.verify(key, &current.extents, range)?;
+            for rest in &mut all[first_new..] {
+                rest.crc = self.part_crc(&current.extents, range, rest.start, rest.end);
+            }
+        }
+        Ok(())
     }
 
     /// Checks a written range against its checksum, if the store keeps them. Errors: `Corrupt`.
@@ -478,71 +541,128 @@ impl StoreState {
         if self.checksums() { crc32c::crc32c_combine(first, second, second_size as usize) } else { 0 }
     }
 
-    /// Writes zeros into the smallest gaps until the ranges are few. Gaps without pages, or with somebody else's claim
+    /// Writes zeros into the smallest gaps until the ranges are `kept`. Gaps without pages, or with somebody else's claim
     /// on them, stay.
     fn fill_gaps(
         &self,
         pending_write: &PendingWrite,
         extents: &[Extent],
-        mut ranges: Vec<ValidRange>,
+        ranges: Vec<ValidRange>,
+        kept: usize,
     ) -> Vec<ValidRange> {
-        while ranges.len() > RANGES_MAX {
-            let active = &self.active[&pending_write.key];
-            let fillable = |&number: &usize| {
-                let (from, to) = (ranges[number].end, ranges[number + 1].start);
-                active.is_unclaimed(from, to, Some(pending_write.at))
-                    && !self.durability.is_cut(pending_write.key, to)
-                    && chunk::is_mapped(extents, from / PAGE, chunk::page_end(to))
-            };
-            let gaps = (0..ranges.len() - 1).filter(fillable);
-            let Some(number) = gaps.min_by_key(|&number| ranges[number + 1].start - ranges[number].end) else { break };
-            let (from, to) = (ranges[number].end, ranges[number + 1].start);
-            chunk::for_each_piece(extents, from, to, |offset, _, size| self.data.fill_zero(offset, u64::from(size)));
-            let second = ranges.remove(number + 1);
-            let zeros = if self.checksums() { chunk::crc_of(self.data.as_ref(), extents, from, to) } else { 0 };
-            let crc = self.join_crc(ranges[number].crc, zeros, to - from);
-            ranges[number] = ValidRange {
-                start: ranges[number].start,
-                end: second.end,
-                crc: self.join_crc(crc, second.crc, second.end - second.start),
-            };
+        let Some(excess) = ranges.len().checked_sub(kept).filter(|excess| *excess > 0) else { return ranges };
+        let active = &self.active[&pending_write.key];
+        let fillable = |number: &usize| {
+            let (from, to) = (ranges[*number].end, ranges[number + 1].start);
+            active.is_unclaimed(from, to, Some(pending_write.at))
+                && !self.durability.is_cut(pending_write.key, to)
+                && chunk::is_mapped(extents, from / PAGE, chunk::page_end(to))
+        };
+        let mut gaps: Vec<usize> = (0..ranges.len() - 1).filter(fillable).collect();
+        if gaps.len() > excess {
+            gaps.select_nth_unstable_by_key(excess - 1, |&number| {
+                (ranges[number + 1].start - ranges[number].end, number)
+            });
+            gaps.truncate(excess);
+            gaps.sort_unstable();
         }
-        ranges
+        let mut gaps = gaps.into_iter().peekable();
+        let mut filled: Vec<ValidRange> = Vec::with_capacity(kept);
+        for (number, range) in ranges.iter().enumerate() {
+            match filled.last_mut() {
+                Some(last) if gaps.next_if(|gap| gap + 1 == number).is_some() => {
+                    let zeros = self.fill_gap_with_zeros(extents, last.end, range.start);
+                    let crc = self.join_crc(last.crc, zeros, range.start - last.end);
+                    last.crc = self.join_crc(crc, range.crc, range.end - range.start);
+                    last.end = range.end;
+                }
+                _ => filled.push(*range),
+            }
+        }
+        filled
     }
+
+    /// Returns the checksum of the zeros.
+    fn fill_gap_with_zeros(&self, extents: &[Extent], from: u32, to: u32) -> u32 {
+        chunk::for_each_piece(extents, from, to, |offset, _, size| self.data.fill_zero(offset, u64::from(size)));
+        if self.checksums() { chunk::crc_of(self.data.as_ref(), extents, from, to) } else { 0 }
+    }
+}
+
+/// Pages that parts reach into, as spans `first..last` in order.
+fn page_spans(parts: &[WritePart]) -> InlineVec<(u32, u32)> {
+    let pages = |part: &WritePart| (part.start / PAGE, chunk::page_end(part.end));
+    if let [part] = parts {
+        return InlineVec::One(pages(part));
+    }
+    let mut spans: Vec<(u32, u32)> = Vec::new();
+    for (first, last) in parts.iter().map(pages) {
+        match spans.last_mut() {
+            Some(span) if first <= span.1 => span.1 = last,
+            _ => spans.push((first, last)),
+        }
+    }
+    InlineVec::from_slice(&spans)
+}
+
+/// Whether the pages in which a write's bytes have landed are still those of its chunk.
+fn lands_in(base: &[Extent], pending_write: &PendingWrite) -> bool {
+    let is_same = |&(first, last): &(u32, u32)| chunk::is_same_place(base, &pending_write.landing, first, last);
+    page_spans(&pending_write.parts).iter().all(is_same)
 }
 
 /// Whether the write's bytes may be copied over what is in the chunk's pages.
 fn may_copy(active: &ActiveChunk, base: &[Extent], pending_write: &PendingWrite) -> bool {
+    let is_unclaimed = |part: &WritePart| !active.has_other_landing(part.start, part.end, Some(pending_write.at));
     !active.has_readers()
-        && !active.has_other_landing(pending_write.start, pending_write.end, Some(pending_write.at))
-        && chunk::is_mapped(base, pending_write.start / PAGE, chunk::page_end(pending_write.end))
+        && pending_write.parts.iter().all(is_unclaimed)
+        && page_spans(&pending_write.parts).iter().all(|&(first, last)| chunk::is_mapped(base, first, last))
 }
 
 /// Whether copying the write's bytes is better than swapping its pages in: because it copies less, or because swapping
-/// would leave the chunk in too many pieces.
+/// would leave the chunk in too many pieces. Each copy but the first costs its entry in the record.
 fn prefers_copy(current: &Chunk, base: &[Extent], pending_write: &PendingWrite) -> bool {
-    let live_edges: u32 = edges(pending_write.start, pending_write.end)
-        .iter()
-        .flat_map(|&(from, to)| {
-            current.ranges.iter().map(move |range| range.end.min(to).saturating_sub(range.start.max(from)))
-        })
+    let live_rest: u32 = rest_of_pages(&pending_write.parts)
+        .flat_map(|(from, to)| live_parts(&current.ranges, from, to))
+        .map(|(from, to)| to - from)
         .sum();
-    !pending_write.staged
-        || pending_write.end - pending_write.start <= live_edges
-        || swapping_scatters(base, pending_write)
+    let entries = (pending_write.parts.len() - 1) as u32 * REDO_WEIGHT;
+    !pending_write.staged || pending_write.size() + entries <= live_rest || swapping_scatters(base, pending_write)
 }
 
 /// Whether swapping the write's pages in would leave the chunk in more pieces than before, and in too many.
 fn swapping_scatters(base: &[Extent], pending_write: &PendingWrite) -> bool {
-    let (first, last) = (pending_write.start / PAGE, chunk::page_end(pending_write.end));
-    let rest = |extent: &Extent| usize::from(extent.logical < first) + usize::from(extent.logical_end() > last);
-    let pieces = base.iter().map(rest).sum::<usize>() + pending_write.landing.len();
+    let pieces = match &pending_write.parts[..] {
+        [part] => {
+            let (first, last) = (part.start / PAGE, chunk::page_end(part.end));
+            let rest = |extent: &Extent| usize::from(extent.logical < first) + usize::from(extent.logical_end() > last);
+            base.iter().map(rest).sum::<usize>() + pending_write.landing.len()
+        }
+        _ => chunk::replace_pages(base, &pending_write.landing, &mut Vec::new()).len(),
+    };
     pieces > EXTENTS_MAX && pieces > base.len()
 }
 
-/// Bytes before and after `start..end` in its first and last page.
-fn edges(start: u32, end: u32) -> [(u32, u32); 2] {
-    [(start / PAGE * PAGE, start), (end, end.next_multiple_of(PAGE))]
+/// Bytes of the pages that parts reach into, before, between and behind the parts.
+fn rest_of_pages(parts: &[WritePart]) -> impl Iterator<Item = (u32, u32)> {
+    let between = |number: usize| {
+        let before = number.checked_sub(1).map(|before| parts[before].end);
+        let next = parts.get(number).map(|part| part.start);
+        let to_page_end = before.map(|end| (end, end.next_multiple_of(PAGE)));
+        let from_page_start = next.map(|start| (start / PAGE * PAGE, start));
+        match (to_page_end, from_page_start) {
+            // Both are in the same page, or in two that follow one another.
+            (Some((from, end)), Some((start, to))) if start <= end => [Some((from, to)), None],
+            apart => [apart.0, apart.1],
+        }
+    };
+    (0..=parts.len()).flat_map(between).flatten().filter(|(from, to)| from < to)
+}
+
+/// What of bytes `from..to` is written.
+fn live_parts(ranges: &[ValidRange], from: u32, to: u32) -> impl Iterator<Item = (u32, u32)> {
+    let behind = &ranges[ranges.partition_point(|range| range.end <= from)..];
+    behind.iter().take_while(move |range| range.start < to).map(move |range| (range.start.max(from), range.end.min(to)))
 }
 
 /// The copies that bring bytes `start..end` of a chunk from one place to another; none where both are the same.
@@ -557,7 +677,12 @@ fn plan_copies(from: &[Extent], to: &[Extent], start: u32, end: u32, copies: &mu
     });
 }
 
-fn clip_all(extents: &[Extent], first: u32, last: u32) -> InlineVec<Extent> {
-    let parts: Vec<Extent> = extents.iter().filter_map(|extent| extent.clip(first, last)).collect();
+/// The parts of sorted extents that lie in spans of pages.
+fn clip_spans(extents: &[Extent], spans: &[(u32, u32)]) -> InlineVec<Extent> {
+    let mut parts: Vec<Extent> = Vec::with_capacity(spans.len());
+    for &(first, last) in spans {
+        let behind = &extents[extents.partition_point(|extent| extent.logical_end() <= first)..];
+        parts.extend(behind.iter().map_while(|extent| extent.clip(first, last)));
+    }
     InlineVec::from_slice(&parts)
 }

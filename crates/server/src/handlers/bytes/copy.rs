@@ -2,7 +2,7 @@
 
 use crate::core::{Caller, Core, Failure, Turns};
 use crate::handlers::bytes::holders::{fill, own_writes_soon, read_bytes};
-use crate::handlers::bytes::read_write::{check_layout_of, piece_end, reply_of, write_pieces};
+use crate::handlers::bytes::read_write::{Step, check_layout_of, piece_end, reply_of, write_pieces};
 use crate::handlers::{EncodedParams, Progress, later};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -54,7 +54,8 @@ pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Pro
         let mut writes = own_writes_soon(&core, request.target, &request.target_layout, &[request.to]).await?;
         fill(&writes[0], &bytes);
         sum.inspect(|sum| writes[0].keep_sum(*sum));
-        Ok(EncodedParams(write_pieces(&core, &caller, &target, writes, |end| reply_of(&core, end)).await?))
+        let steps = vec![Step { writes, end: 1 }];
+        Ok(EncodedParams(write_pieces(&core, &caller, &target, steps, |end| reply_of(&core, end)).await?))
     })
 }
 

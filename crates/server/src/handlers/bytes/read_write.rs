@@ -6,7 +6,7 @@ use crate::handlers::bytes::append::grown;
 use crate::journal::records::Record;
 use crate::store::{ChunkRead, ChunkWrite, Piece, StoreError};
 use reactor::{BodyPiece, Disconnected, Incoming, ReplyBody, Span};
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::limits::{BODY_SIZE_MAX, FILE_SIZE_MAX};
@@ -171,12 +171,21 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
         // The announcement travels while the body arrives.
         core.start_announcement(request.file)?;
     }
-    let mut writes = core.with_room(|| reserve(core, &request)).await?;
-    let places: Vec<Span> = writes.iter().flat_map(|write| write.places.iter().cloned()).collect();
+    // What an earlier life of this server has made live others may have written over since.
+    let done = match caller.origin {
+        Some(origin) if request.pieces.0.len() > 1 => {
+            (core.tables.borrow().sessions.pieces_done(origin) as usize).min(request.pieces.0.len() - 1)
+        }
+        _ => 0,
+    };
+    let mut reserved = core.with_room(|| Reserved::new(core, &request, done)).await?;
+    let places = reserved.places();
     incoming.receive_body(&places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     drop(places);
-    verify_sums(core, &mut writes, &request.sums)?;
-    let reply = write_pieces(core, caller, &request, writes, |end| reply_of(core, end)).await?;
+    reserved.verify_sums(core, &request.sums)?;
+    let mut steps = reserved.steps;
+    steps.retain(|step| done == 0 || step.end > done);
+    let reply = write_pieces(core, caller, &request, steps, |end| reply_of(core, end)).await?;
     core.invite_writes(caller.peer.queue, request.file);
     Ok(reply)
 }
@@ -186,8 +195,8 @@ pub fn reply_of(core: &Core, end: u64) -> Vec<u8> {
     WriteReply { end, keeps_sums: core.store.keeps_sums() }.to_bytes()
 }
 
-/// Checks that bytes which have arrived are those that were sent, where checksums are kept. Errors: `Damaged`; then
-/// nothing is kept.
+/// Checks that bytes which have arrived are those that were sent, where checksums are kept; each write has one part.
+/// Errors: `Damaged`; then nothing is kept.
 pub fn verify_sums(core: &Core, writes: &mut [ChunkWrite], sums: &[u32]) -> Result<(), Failure> {
     if !core.store.keeps_sums() {
         return Ok(());
@@ -195,54 +204,168 @@ pub fn verify_sums(core: &Core, writes: &mut [ChunkWrite], sums: &[u32]) -> Resu
     if sums.len() != writes.len() {
         return Err(Failure::with_text(Status::Damaged, "the bytes came without their checksums"));
     }
-    if !writes.iter_mut().zip(sums).all(|(write, sum)| write.verify(*sum)) {
-        return Err(Failure::with_text(Status::Damaged, "bytes of a write came with another checksum than they have"));
+    match writes.iter_mut().zip(sums).all(|(write, sum)| write.verify(0, *sum)) {
+        true => Ok(()),
+        false => Err(Failure::with_text(Status::Damaged, WRONG_SUM_WORDS)),
     }
-    Ok(())
 }
 
-/// Space for all pieces, before the first byte of the body is taken.
-fn reserve(core: &Core, request: &DataRequest) -> Result<Vec<ChunkWrite>, StoreError> {
-    let mut writes = Vec::with_capacity(request.pieces.0.len());
-    for piece in &request.pieces.0 {
-        writes.push(core.store.reserve_write(
-            request.file.0,
-            piece.chunk_index,
-            request.layout.chunk_size,
-            piece.chunk_offset,
-            piece.size,
-        )?);
+/// What one commit makes live of a request's pieces: those up to `end`, those of a chunk as one change.
+pub struct Step {
+    pub writes: Vec<ChunkWrite>,
+    pub end: usize,
+}
+
+/// Space for the pieces of a request, before the first byte of the body is taken.
+struct Reserved {
+    steps: Vec<Step>,
+    /// The step, write and part that each piece is, unless they are in the order of the pieces.
+    order: Option<Vec<PieceRoom>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct PieceRoom {
+    step: usize,
+    write: usize,
+    part: usize,
+}
+
+impl Reserved {
+    /// `done` pieces are live; they get space where their bytes arrive, and no more comes of them.
+    fn new(core: &Core, request: &DataRequest, done: usize) -> Result<Reserved, StoreError> {
+        let pieces = &request.pieces.0;
+        let parts_max = core.store.parts_max();
+        if done == 0 && pieces.len() <= parts_max && pieces.is_sorted_by(is_apart) {
+            let writes = reserve_sorted(core, request, pieces.iter())?;
+            return Ok(Reserved { steps: vec![Step { writes, end: pieces.len() }], order: None });
+        }
+        let mut order = vec![PieceRoom::default(); pieces.len()];
+        let mut steps = Vec::new();
+        let mut start = 0;
+        while start < pieces.len() {
+            let limit = if start < done { done } else { pieces.len() };
+            let numbers = step_from(&pieces[..limit.min(start + parts_max)], start);
+            let mut room = PieceRoom { step: steps.len(), ..PieceRoom::default() };
+            let mut before: Option<&ChunkRange> = None;
+            for &number in &numbers {
+                let piece = &pieces[number];
+                match before.is_some_and(|before| before.chunk_index == piece.chunk_index) {
+                    true => room.part += 1,
+                    false => (room.write, room.part) = (before.map_or(0, |_| room.write + 1), 0),
+                }
+                order[number] = room;
+                before = Some(piece);
+            }
+            let writes = reserve_sorted(core, request, numbers.iter().map(|number| &pieces[*number]))?;
+            start += numbers.len();
+            steps.push(Step { writes, end: start });
+        }
+        Ok(Reserved { steps, order: Some(order) })
+    }
+
+    /// Where the body belongs.
+    fn places(&self) -> Vec<Span> {
+        match &self.order {
+            None => self.steps.iter().flat_map(|step| &step.writes).flat_map(|write| &write.places).cloned().collect(),
+            Some(order) => {
+                let places_of = |room: &PieceRoom| self.steps[room.step].writes[room.write].places_of(room.part);
+                order.iter().flat_map(places_of).cloned().collect()
+            }
+        }
+    }
+
+    /// As the function of that name, for all pieces.
+    fn verify_sums(&mut self, core: &Core, sums: &[u32]) -> Result<(), Failure> {
+        if !core.store.keeps_sums() {
+            return Ok(());
+        }
+        let order = self.order.take().unwrap_or_else(|| {
+            let writes = self.steps[0].writes.iter().enumerate();
+            let parts = |(write, of): (usize, &ChunkWrite)| {
+                (0..of.part_count()).map(move |part| PieceRoom { step: 0, write, part })
+            };
+            writes.flat_map(parts).collect()
+        });
+        if sums.len() != order.len() {
+            return Err(Failure::with_text(Status::Damaged, "the bytes came without their checksums"));
+        }
+        let is_right =
+            |(room, sum): (&PieceRoom, &u32)| self.steps[room.step].writes[room.write].verify(room.part, *sum);
+        match order.iter().zip(sums).all(is_right) {
+            true => Ok(()),
+            false => Err(Failure::with_text(Status::Damaged, WRONG_SUM_WORDS)),
+        }
+    }
+}
+
+const WRONG_SUM_WORDS: &str = "bytes of a write came with another checksum than they have";
+
+/// Whether a piece lies behind another one, in its chunk or a later one.
+fn is_apart(one: &ChunkRange, next: &ChunkRange) -> bool {
+    (one.chunk_index, u64::from(one.chunk_offset) + u64::from(one.size)) <= (next.chunk_index, next.chunk_offset.into())
+}
+
+/// The numbers of the pieces from `start` on, up to the first that has a byte of another one of them, in the order of
+/// chunks and offsets.
+fn step_from(pieces: &[ChunkRange], start: usize) -> Vec<usize> {
+    let mut sorted: BTreeMap<(u64, u32), usize> = BTreeMap::new();
+    for (number, piece) in pieces.iter().enumerate().skip(start) {
+        let place = (piece.chunk_index, piece.chunk_offset);
+        let before = sorted.range(..=place).next_back().map(|(_, before)| &pieces[*before]);
+        let behind = sorted.range(place..).next().map(|(_, behind)| &pieces[*behind]);
+        if before.is_some_and(|before| !is_apart(before, piece))
+            || behind.is_some_and(|behind| !is_apart(piece, behind))
+        {
+            break;
+        }
+        sorted.insert(place, number);
+    }
+    sorted.into_values().collect()
+}
+
+/// Space for pieces in the order of chunks and offsets.
+fn reserve_sorted<'p>(
+    core: &Core,
+    request: &DataRequest,
+    pieces: impl Iterator<Item = &'p ChunkRange>,
+) -> Result<Vec<ChunkWrite>, StoreError> {
+    let (file, chunk_size) = (request.file.0, request.layout.chunk_size);
+    let mut writes = Vec::new();
+    let mut pieces = pieces.peekable();
+    while let Some(first) = pieces.next() {
+        let index = first.chunk_index;
+        let mut next = || pieces.next_if(|next| next.chunk_index == index);
+        writes.push(match next() {
+            None => core.store.reserve_write(file, index, chunk_size, first.chunk_offset, first.size)?,
+            Some(second) => {
+                let parts = [first, second].into_iter().chain(std::iter::from_fn(next));
+                let parts = parts.map(|piece| (piece.chunk_offset, piece.size));
+                core.store.reserve_parts((file, index), chunk_size, parts)?
+            }
+        });
     }
     Ok(writes)
 }
 
 /// Makes writes whose bytes are there live, with what follows for the file, and returns the reply, which tells the
-/// file's size.
+/// file's size. Where pieces have bytes in common, or are very many for the journal, this takes several steps, each of
+/// which says how far it has come, and the last has the outcome.
 pub async fn write_pieces(
     core: &Rc<Core>,
     caller: &Caller,
     request: &DataRequest,
-    mut writes: Vec<ChunkWrite>,
+    steps: Vec<Step>,
     reply_of: impl FnOnce(u64) -> Vec<u8>,
 ) -> Result<Vec<u8>, Failure> {
     let pieces = &request.pieces.0;
-    // A request that names a chunk twice is applied in several steps, each of which says how far it has come, and the
-    // last has the outcome. What an earlier life of this server has made live others may have written over since.
-    let mut done = match caller.origin {
-        Some(origin) if step_end(pieces, 0) < pieces.len() => {
-            (core.tables.borrow().sessions.pieces_done(origin) as usize).min(pieces.len() - 1)
-        }
-        _ => 0,
-    };
-    writes.drain(..done);
-    loop {
-        let next = step_end(pieces, done);
-        let mut step: Vec<ChunkWrite> = writes.drain(..next - done).collect();
-        until_ready(core, caller, request.file, &mut step).await?;
+    let (mut seen, mut written_end) = (0, 0);
+    let mut steps = steps.into_iter().peekable();
+    while let Some(Step { mut writes, end: next }) = steps.next() {
+        until_ready(core, caller, request.file, &mut writes).await?;
         // From here to the commit nothing is awaited.
-        let ends = pieces[..next].iter().filter_map(|piece| piece_end(piece, request.layout.chunk_size));
-        let mut end = ends.max().unwrap_or(0);
-        let (mut inode, mut now) = (Record::Nothing, core.clock.time());
+        let ends = pieces[seen..next].iter().filter_map(|piece| piece_end(piece, request.layout.chunk_size));
+        (seen, written_end) = (next, ends.max().unwrap_or(0).max(written_end));
+        let (mut inode, mut now, mut end) = (Record::Nothing, core.clock.time(), written_end);
         if core.cluster.home_of(request.file) == Some(core.index) {
             let before = core.inode(request.file)?;
             check_inode(Some(&before), request)?;
@@ -254,27 +377,17 @@ pub async fn write_pieces(
             end = end.max(core.store.share(request.file.0).map_or(0, |share| share.end));
         }
         let mut transaction = core.store.begin();
-        for write in step {
+        for write in writes {
             core.store.commit_write(write, &mut transaction, now)?;
         }
-        if next == pieces.len() {
+        if steps.peek().is_none() {
             let reply = reply_of(end);
             core.commit(transaction, [inode, caller.outcome(&reply)])?;
             return Ok(reply);
         }
         core.commit(transaction, [inode, caller.steps_done(next)])?;
-        done = next;
     }
-}
-
-/// Where the step ends that begins at a piece: a transaction touches a chunk once.
-fn step_end(pieces: &[ChunkRange], start: usize) -> usize {
-    let left = &pieces[start..];
-    if left.windows(2).all(|pair| pair[0].chunk_index < pair[1].chunk_index) {
-        return pieces.len();
-    }
-    let mut seen = HashSet::new();
-    start + left.iter().take_while(|piece| seen.insert(piece.chunk_index)).count()
+    unreachable!("the last step is never noted as done")
 }
 
 /// Returns when writes whose bytes are there may be committed, with whatever a commit may have to wait for: room in the
@@ -291,8 +404,12 @@ async fn until_ready(core: &Rc<Core>, caller: &Caller, file: FileId, writes: &mu
     }
 }
 
-/// Bytes that the entries of writes take in a record at most, where they are several; those of one are few enough for
-/// what the journal has left whenever it is not low.
+/// Bytes that the entries of writes take in a record at most, where they are several or have several parts; those of
+/// one are few enough for what the journal has left whenever it is not low.
 fn entry_size(core: &Core, writes: &[ChunkWrite]) -> usize {
-    if writes.len() > 1 { core.store.entry_size(writes) } else { 0 }
+    match writes {
+        [] => 0,
+        [only] if only.part_count() == 1 => 0,
+        several => core.store.entry_size(several),
+    }
 }

@@ -4,7 +4,7 @@
 use crate::core::{Caller, Core, Failure};
 use crate::handlers::Progress;
 use crate::handlers::bytes::append::grown;
-use crate::handlers::bytes::read_write::{WriteEnd, check, check_inode, piece_end, write_pieces};
+use crate::handlers::bytes::read_write::{Step, WriteEnd, check, check_inode, piece_end, write_pieces};
 use crate::journal::records::Record;
 use crate::store::{ChunkWrite, HeldPages, Holder, PAGE_SIZE, RegisteredRun};
 use reactor::{Class, Incoming, Nanos};
@@ -49,6 +49,9 @@ pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, incoming: &mut 
     if places.len() != pieces.0.len() || places.len() > REGISTERED_PIECE_COUNT_MAX {
         return Err(Failure::with_text(Status::BadMessage, "pieces and their places do not fit together").into());
     }
+    if !pieces.0.is_sorted_by(|one, next| one.chunk_index < next.chunk_index) {
+        return Err(Failure::with_text(Status::BadMessage, "the pieces are not in the order of their chunks").into());
+    }
     let request = DataRequest { file, layout, pieces, sums: Vec::new() };
     let size = check(core, &request)?;
     let is_home = core.cluster.home_of(file) == Some(core.index);
@@ -61,7 +64,8 @@ pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, incoming: &mut 
         return Ok(CommitRegisteredReply { end: None }.to_bytes());
     };
     let reply_of = |end| CommitRegisteredReply { end: Some(end) }.to_bytes();
-    let reply = write_pieces(core, caller, &request, writes, reply_of).await?;
+    let steps = vec![Step { writes, end: request.pieces.0.len() }];
+    let reply = write_pieces(core, caller, &request, steps, reply_of).await?;
     core.statistics.arrived_by_themselves(Operation::CommitRegistered, size as u64);
     core.invite_writes(caller.peer.queue, file);
     Ok(reply)

@@ -126,7 +126,7 @@ struct InFlight {
     file: u64,
     index: u64,
     chunk_size: u32,
-    offset: u32,
+    parts: Vec<(u32, u32)>,
     body: Vec<u8>,
     /// Bytes of the body that are there; the rest arrives just before the commit.
     arrived: usize,
@@ -229,6 +229,21 @@ impl World {
         }
     }
 
+    /// Parts of a range, in order: tiny or large, with gaps, or one right behind another; now and then very many.
+    fn pick_parts(&mut self, offset: u32, size: u32) -> Vec<(u32, u32)> {
+        let (end, mut from, mut parts) = (offset + size, offset, Vec::new());
+        let most = if self.random.below(4) == 0 { self.store.parts_max() } else { 12 };
+        let size_bits = 1 + self.random.below(12);
+        let (size_max, gap_max) = (1 + self.random.below(1 << size_bits), self.random.below(6000));
+        while from < end && parts.len() < most {
+            let size = (1 + self.random.below(size_max) as u32).min(end - from);
+            parts.push((from, size));
+            let gap = if self.random.below(3) == 0 { 0 } else { self.random.below(gap_max.min(size_max) + 1) as u32 };
+            from += size + gap;
+        }
+        parts
+    }
+
     pub fn step(&mut self) {
         self.before = self.model.clone();
         match self.random.below(27) {
@@ -254,13 +269,27 @@ impl World {
         }
         let (file, index, chunk_size) = self.pick();
         let (offset, size) = self.pick_range(chunk_size);
-        match self.store.reserve_write(file, index, chunk_size, offset, size) {
+        let parts = match self.random.below(3) {
+            0 => self.pick_parts(offset, size),
+            _ => vec![(offset, size)],
+        };
+        let reserved = match parts.len() {
+            1 => self.store.reserve_write(file, index, chunk_size, parts[0].0, parts[0].1),
+            _ => self.store.reserve_parts((file, index), chunk_size, parts.iter().copied()),
+        };
+        match reserved {
             Ok(write) => {
+                assert_eq!(write.part_count(), parts.len());
+                for (number, (_, size)) in parts.iter().enumerate() {
+                    let places: u64 = write.places_of(number).iter().map(|place| place.size).sum();
+                    assert_eq!(places, u64::from(*size), "each part has its places");
+                }
+                let size = parts.iter().map(|(_, size)| size).sum();
                 let body = body(&mut self.random, size);
                 let arrived = self.random.below(u64::from(size) + 1) as usize;
                 fill_part(&write, &body, 0, arrived);
                 let is_reaped = false;
-                self.in_flight.push(InFlight { file, index, chunk_size, offset, body, arrived, write, is_reaped });
+                self.in_flight.push(InFlight { file, index, chunk_size, parts, body, arrived, write, is_reaped });
             }
             Err(StoreError::Full) => self.count("full"),
             Err(StoreError::Resting) => {
@@ -277,7 +306,7 @@ impl World {
         let mut has_room = !self.store.is_volatile();
         while taken.len() < most && !self.in_flight.is_empty() {
             let number = self.random.below(self.in_flight.len() as u64) as usize;
-            let InFlight { file, index, chunk_size, offset, body, arrived, mut write, is_reaped } =
+            let InFlight { file, index, chunk_size, parts, body, arrived, mut write, is_reaped } =
                 self.in_flight.swap_remove(number);
             fill_part(&write, &body, arrived, body.len());
             match self.store.settle_writes(std::slice::from_mut(&mut write)) {
@@ -287,7 +316,7 @@ impl World {
             }
             self.clock += 1;
             match self.store.commit_write(write, &mut transaction, self.clock) {
-                Ok(()) => taken.push((file, index, chunk_size, offset, body, is_reaped, self.clock)),
+                Ok(()) => taken.push((file, index, chunk_size, parts, body, is_reaped, self.clock)),
                 Err(StoreError::TouchedTwice { .. }) => self.count("touched twice"),
                 Err(error) => panic!("commit_write: {error}"),
             }
@@ -296,8 +325,16 @@ impl World {
         match self.store.commit(transaction) {
             Ok(_) => {
                 assert!(!is_gone, "a write to a reaped file fails");
-                for (file, index, chunk_size, offset, body, _, mtime) in taken {
-                    self.model.write(file, index, chunk_size, offset, &body, mtime);
+                for (file, index, chunk_size, parts, body, _, mtime) in taken {
+                    if parts.len() > 1 {
+                        self.count("parts");
+                    }
+                    let mut rest = &body[..];
+                    for (offset, size) in parts {
+                        let (part, others) = rest.split_at(size as usize);
+                        self.model.write(file, index, chunk_size, offset, part, mtime);
+                        rest = others;
+                    }
                 }
                 self.count("committed");
             }
@@ -668,6 +705,7 @@ fn long_histories_survive_crashes() {
         "crash after",
         "crash in recovery",
         "touched twice",
+        "parts",
         "punched",
         "reserved",
         "checkpoint of a grown journal",

@@ -505,3 +505,53 @@ fn holes_leave_the_end() {
     assert_eq!(store.share(1).unwrap().end, 0);
     assert_eq!(reopen(&disk).unwrap().share(1).unwrap().end, 0);
 }
+
+/// Goal: all parts that a write brings of a chunk are one record, whose size is bounded, and gaps between them that
+/// nobody wrote stay holes, of as many as a change may keep; beyond that the smallest are filled, and all reads the
+/// same.
+/// Method: lists of parts with gaps of two sizes, few and as many as may be, with and without checksums and on media
+/// that keep what was synced; the journal before and after; the ranges as the look for holes finds them.
+#[test]
+fn parts_are_one_record_and_leave_holes() {
+    const LARGE: u32 = 1 << 20;
+    for (checksums, stable) in [(false, false), (true, false), (false, true)] {
+        let disk = if stable { TestDisk::stable() } else { TestDisk::default() };
+        let journal_growth = JournalGrowth::NONE;
+        let options = StoreOptions { size: 16 << 20, journal_size: 1 << 20, journal_growth, checksums };
+        let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+        let holes = |file: u64| {
+            let (mut byte, mut holes) = (0, 0);
+            while let Some(from) = store.next_hole(file, 0, LARGE, byte) {
+                match store.next_data(file, u64::from(from)).0 {
+                    Some(next) => byte = next as u32,
+                    None => break,
+                }
+                holes += 1;
+            }
+            holes
+        };
+        for (file, count, size, kept) in [(1, 5, 50, 5), (2, 40, 50, 40), (3, 200, 600, 200), (4, 1024, 64, 256)] {
+            let step = LARGE / 1100;
+            let parts = (0..count).map(|number| (number * step + u32::from(number % 3 == 0), size));
+            let parts: Vec<(u32, u32)> = parts.collect();
+            let reserved = store.reserve_parts((file, 0), LARGE, parts.iter().copied()).unwrap();
+            let bytes = vec![7; (count * size) as usize];
+            fill(&reserved, &bytes);
+            let (before, estimate) = (store.journal_fill().0, store.entry_size(std::slice::from_ref(&reserved)));
+            let lsn = finish(&store, reserved, 1).unwrap();
+            let used = (store.journal_fill().0 - before) as usize;
+            assert!(used <= 256 + 12 * (kept + 8), "{count} parts took {used} bytes of the journal");
+            assert!(used <= estimate + 128, "{count} parts took {used} bytes, {estimate} were expected at most");
+            assert_eq!(holes(file), kept - 1 + usize::from(parts[0].0 > 0), "{count} parts");
+            let mut expected = vec![0; LARGE as usize];
+            parts.iter().for_each(|&(offset, size)| expected[offset as usize..(offset + size) as usize].fill(7));
+            assert!(read(&store, file, 0, 0, LARGE) == expected, "{count} parts");
+            // A small write leaves a chunk with few ranges.
+            assert_eq!(write(&store, file, 0, LARGE, 3, &[9]).unwrap(), lsn + 1);
+            assert!(holes(file) <= 9, "{} holes are left of {count} parts", holes(file));
+            expected[3] = 9;
+            assert!(read(&store, file, 0, 0, LARGE) == expected, "{count} parts and one more");
+        }
+        store.check().unwrap();
+    }
+}
