@@ -163,7 +163,9 @@ impl ChunkPlaces {
     /// Where the bytes of a piece are.
     pub fn parts(&self, piece: &ChunkRange) -> Parts<'_> {
         let next = u64::from(piece.chunk_offset);
-        Parts { places: self.places.iter(), next, end: next + u64::from(piece.size) }
+        let is_before = |place: &BytePlace| u64::from(place.offset) + u64::from(place.size) <= next;
+        let behind = &self.places[self.places.partition_point(is_before)..];
+        Parts { places: behind.iter(), next, end: next + u64::from(piece.size) }
     }
 }
 
