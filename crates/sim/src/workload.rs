@@ -27,6 +27,10 @@ const COPIES: [&str; 2] = ["copy0", "copy1"];
 const HANDLE_COUNT_MAX: usize = 4;
 /// Ranges of one call.
 const LIST_COUNT_MAX: u64 = 4;
+/// The same where they are pieces with the same step between them: of writes, whose orders the check has to try where
+/// nobody knows what came of them, and of reads.
+const STRIDED_WRITES_MAX: u64 = 5;
+const STRIDED_READS_MAX: u64 = 12;
 /// Most bytes of one read or write.
 const SIZE_MAX: u64 = 3 << 20;
 /// Longest that a client sleeps while others work, and most operations of others that it sleeps through once it has
@@ -344,14 +348,47 @@ impl Worker {
     async fn on_list(&mut self) {
         let handle = self.some_handle();
         let writes = self.random.percent(50);
-        let count = self.random.between(1, LIST_COUNT_MAX);
         let mut actions = Vec::new();
-        for _ in 0..count {
-            actions.push(if writes { self.some_write(&handle) } else { self.some_read(&handle) });
+        if self.random.percent(50) {
+            for _ in 0..self.random.between(1, LIST_COUNT_MAX) {
+                actions.push(if writes { self.some_write(&handle) } else { self.some_read(&handle) });
+            }
+        } else {
+            let (file, chunk_size) = (handle.file.id, handle.file.layout.chunk_size);
+            let most = if writes { STRIDED_WRITES_MAX } else { STRIDED_READS_MAX };
+            for (offset, size) in self.strided(chunk_size.into(), most) {
+                actions.push(match writes {
+                    true => Action::Write { file, chunk_size, offset, size, tag: self.plan.tag() },
+                    false => Action::Read { file, chunk_size, offset, size },
+                });
+            }
         }
         if !self.client.perform_list(actions, &handle).await {
             self.forget_handle(&handle);
         }
+    }
+
+    /// At most so many pieces, as large as one another, mostly several of a chunk: with gaps, one right behind another,
+    /// or each over a part of the one before it; in some order.
+    fn strided(&mut self, chunk_size: u64, most: u64) -> Vec<(u64, u64)> {
+        let first = self.offset(chunk_size);
+        let size_max = *self.random.choose(&[16, 300, 300, 5000]);
+        let size = 1 + self.random.below(size_max);
+        let step = match self.random.below(5) {
+            0 => size,
+            1 => size.div_ceil(2),
+            2 => size + 1 + self.random.below(chunk_size / 4),
+            _ => size + 1 + self.random.below(64),
+        };
+        let count = self.random.between(2, most);
+        let mut pieces: Vec<(u64, u64)> = (0..count).map(|number| (first + number * step, size)).collect();
+        if self.random.percent(30) {
+            for number in 1..pieces.len() {
+                let other = self.random.below(number as u64 + 1) as usize;
+                pieces.swap(number, other);
+            }
+        }
+        pieces
     }
 
     /// Performs an operation on an open file, which is let go of when it turns out to be gone.
