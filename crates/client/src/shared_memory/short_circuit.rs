@@ -18,7 +18,7 @@ use std::rc::Rc;
 use wire::attribute_cache::FirstBytes;
 use wire::layout::ChunkRange;
 use wire::limits::PIECE_COUNT_MAX;
-use wire::messages::{BytePlace, DataRequest, LeasedContents, LocateReply, Pieces, open_flags};
+use wire::messages::{BytePlace, DataRequest, LeasedContents, LocateReply, PLACE_COUNT_MAX, Pieces, open_flags};
 use wire::{Attributes, Decode, Encode, FastMap, FileId, Operation};
 
 /// A read of fewer bytes than this is answered by the server at once, unless the places are known.
@@ -30,6 +30,8 @@ const AHEAD_MAX: usize = 15;
 const AHEAD_RANGE: u64 = 256;
 /// Questions about a read whose bytes change, before the server reads for us.
 const ATTEMPTS_MAX: usize = 1;
+/// Messages that one question about very many places takes at most.
+const QUESTIONS_MAX: usize = 16;
 
 /// What is known of one chunk.
 pub(crate) struct ChunkPlaces {
@@ -108,6 +110,11 @@ impl PlaceCache {
         }
         runs.insert((file, server), run);
     }
+}
+
+/// What a question names a chunk by: whatever the size, places are told of whole chunks.
+fn first_byte(chunk_index: u64) -> ChunkRange {
+    ChunkRange { chunk_index, chunk_offset: 0, size: 1 }
 }
 
 /// Bytes of a piece that lie in one place of the store.
@@ -190,9 +197,8 @@ impl Servers {
 
     /// A piece of each chunk of a share, and of each that is likely to be read next.
     fn pieces_ahead(&self, file: &File, share: &Share<IoSliceMut<'_>>) -> Pieces {
-        // Whatever the size, places are told of whole chunks.
-        let piece = |chunk_index| ChunkRange { chunk_index, chunk_offset: 0, size: 1 };
-        let mut pieces: Vec<ChunkRange> = share.pieces.iter().map(|read| piece(read.chunk_index)).collect();
+        let mut pieces: Vec<ChunkRange> = share.pieces.iter().map(|read| first_byte(read.chunk_index)).collect();
+        pieces.dedup();
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Pieces(pieces) };
         let (first, behind) = (first.chunk_index, last.chunk_index + 1);
         let mut run = Run::going_on(self.places.run(file.id, share.server), first);
@@ -200,7 +206,7 @@ impl Servers {
         let end = size.div_ceil(u64::from(file.layout.chunk_size)).min(behind + AHEAD_RANGE);
         let is_there = |chunk: &u64| self.cluster.chunk_server(file.id, &file.layout, *chunk) == share.server;
         let count = run.ahead.min(PIECE_COUNT_MAX - pieces.len());
-        pieces.extend((behind..end).filter(is_there).take(count).map(piece));
+        pieces.extend((behind..end).filter(is_there).take(count).map(first_byte));
         run.end = pieces.last().map_or(behind, |last| last.chunk_index + 1);
         self.places.note_run(file.id, share.server, run);
         Pieces(pieces)
@@ -208,10 +214,36 @@ impl Servers {
 
     /// Asks where the bytes of all chunks of a share are. False if the server does not say.
     async fn locate(&self, file: &File, share: &Share<IoSliceMut<'_>>, mapping: Rc<StoreMapping>) -> bool {
-        let pieces = self.pieces_ahead(file, share);
+        let mut pieces = self.pieces_ahead(file, share);
+        let mut is_told = false;
+        for _ in 0..QUESTIONS_MAX {
+            let (count, last) = self.ask_for_places(file, share.server, pieces, &mapping).await;
+            is_told |= count > 0;
+            // With so many places not all chunks may have been told of: those behind the last that was are left.
+            let is_left = |chunk: &u64| count > PLACE_COUNT_MAX / 2 && *chunk > last;
+            let left = share.pieces.iter().map(|read| read.chunk_index).filter(is_left);
+            let mut left: Vec<ChunkRange> = left.map(first_byte).collect();
+            left.dedup();
+            if left.is_empty() {
+                break;
+            }
+            pieces = Pieces(left);
+        }
+        is_told
+    }
+
+    /// Asks where the bytes of chunks are. Returns the number of places that were told, and the last chunk among them.
+    async fn ask_for_places(
+        &self,
+        file: &File,
+        server: u32,
+        pieces: Pieces,
+        mapping: &Rc<StoreMapping>,
+    ) -> (usize, u64) {
+        const NOTHING: (usize, u64) = (0, 0);
         let request = DataRequest { file: file.id, layout: file.layout, pieces, sums: Vec::new() }.to_bytes();
-        let Ok(reply) = self.send(share.server, Call::encoded(Operation::Locate, request)).await else { return false };
-        let Ok(reply) = LocateReply::from_bytes(&reply.params) else { return false };
+        let Ok(reply) = self.send(server, Call::encoded(Operation::Locate, request)).await else { return NOTHING };
+        let Ok(reply) = LocateReply::from_bytes(&reply.params) else { return NOTHING };
         let mut places = reply.places.as_slice();
         while let Some(first) = places.first() {
             let count = places.iter().take_while(|place| place.chunk == first.chunk).count();
@@ -221,7 +253,7 @@ impl Servers {
             self.places.put(file.id, first.chunk, known);
             places = rest;
         }
-        !reply.places.is_empty()
+        (reply.places.len(), reply.places.last().map_or(0, |place| place.chunk))
     }
 
     /// Copies pieces of a file, one behind the other, from places that are known. Each chunk counts for itself, as with
