@@ -242,11 +242,6 @@ pub enum BackingOperation {
 }
 
 impl BackingOperation {
-    /// Whether it does nothing but wait for a medium.
-    pub fn is_sync(&self) -> bool {
-        matches!(self, BackingOperation::Sync { .. })
-    }
-
     /// Its name for people.
     pub fn word(&self) -> &'static str {
         use BackingOperation::*;

@@ -1,7 +1,6 @@
 //! A backing tree of this machine: its calls are made by threads, four at a time, so that one that hangs holds neither
 //! the loop nor the end of the process. A call that takes longer than `STUCK_NS` counts no more, and another thread
-//! takes its turn: there are as many as calls may be under way. Syncs never count, for they wait for a medium, which
-//! makes many of them in the time of one.
+//! takes its turn: there are as many as calls may be under way.
 //!
 //! Invariants
 //! 1. The loop's thread makes no system call on the tree, not even a close.
@@ -33,7 +32,7 @@ struct JobQueue {
     /// Threads there are, and those of them that wait for a job or for their turn.
     threads: usize,
     idle: usize,
-    /// When the calls that threads are at were begun; of syncs, so long ago that they count as stuck.
+    /// When the calls that threads are at were begun.
     since: Vec<Nanos>,
     is_ended: bool,
 }
@@ -74,7 +73,7 @@ impl JobQueue {
 }
 
 impl WorkerPool {
-    /// The next job, with its time in `since`; nothing when there will be none.
+    /// The next job, with when it begins; nothing when there will be none.
     fn next(self: &Arc<Self>) -> Option<(CallId, BackingOperation, Nanos)> {
         let mut queue = locked(&self.queue);
         loop {
@@ -86,14 +85,13 @@ impl WorkerPool {
             if pause == Some(None)
                 && let Some((call, operation)) = queue.jobs.pop_front()
             {
-                let since = if operation.is_sync() { now.saturating_sub(STUCK_NS) } else { now };
-                queue.since.push(since);
+                queue.since.push(now);
                 let starts = queue.starts_thread();
                 drop(queue);
                 if starts {
                     self.start_thread();
                 }
-                return Some((call, operation, since));
+                return Some((call, operation, now));
             }
             queue.idle += 1;
             queue = match pause.flatten() {

@@ -64,6 +64,15 @@ pub struct BaseCopy<'a> {
     pub size: u64,
 }
 
+/// A file that is being given its name behind.
+#[derive(Clone, Default)]
+pub struct MovingPlace {
+    /// Told when its place is journalled.
+    pub done: Notice<()>,
+    /// Its place from when it has its name on; the names of its directory have to be synced still, which may take long.
+    pub place: Option<BackingPlace>,
+}
+
 /// `CarryInode`, at the home.
 pub fn carry_inode(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
     let request = CarryInodeRequest::from_bytes(params)?;
@@ -196,7 +205,8 @@ impl Core {
     }
 
     async fn carry_now(self: &Rc<Self>, request: &CarryInodeRequest, patience: &Patience) -> Result<Carried, Failure> {
-        self.take_next_place(request.id).await?;
+        // Nothing of this wish is under way yet.
+        self.take_next_place_as(request.id, true).await?;
         // Of one that keeps its name what is known is its place, as it is now.
         let own = self.tables.borrow().backing.place(request.id).filter(|place| is_at(place, request)).map(known_of);
         let (known, same_as) = match (&request.known, own) {
@@ -614,11 +624,11 @@ impl Core {
         }
         self.change([Record::NextPut { id: request.id, place: place.clone() }])?;
         self.syncs.durable().await?;
-        let moved = Notice::new();
-        backing.moving.borrow_mut().insert(request.id.0, moved.clone());
+        let moving = MovingPlace::default();
+        backing.moving.borrow_mut().insert(request.id.0, moving.clone());
         let named = self.rename_hidden(request, (parent, hidden, name), found.is_some(), &place).await;
         backing.moving.borrow_mut().remove(&request.id.0);
-        moved.tell(());
+        moving.done.tell(());
         match named {
             Ok(found) => Ok(known_found(&found)),
             Err(failure) if failure.status == Status::Exists => {
@@ -653,9 +663,12 @@ impl Core {
             (_, Err(error)) => return Err(backing.failure(error)),
             _ => return Err(words("somebody else is changing the same name there")),
         };
-        backing.sync_names(parent).await?;
         let KnownBehind { inode, size, mtime, ctime } = known_found(&found);
         let place = BackingPlace { inode, size, mtime, ctime, ..place.clone() };
+        if let Some(moving) = backing.moving.borrow_mut().get_mut(&request.id.0) {
+            moving.place = Some(place.clone());
+        }
+        backing.sync_names(parent).await?;
         self.leave(request.id, request.parent, request_name(request)).await?;
         self.put_carried_here(request.id, place, &|| true).await?;
         Ok(found)
@@ -758,6 +771,11 @@ impl Core {
 
     /// Finishes what an earlier attempt, or an earlier life, may have begun: if the file has got its name it is there.
     pub(super) async fn take_next_place(self: &Rc<Self>, id: FileId) -> Result<(), Failure> {
+        self.take_next_place_as(id, false).await
+    }
+
+    /// The same, by whoever carries the file if `is_carrier`: nobody else has to wait for what is not there then.
+    async fn take_next_place_as(self: &Rc<Self>, id: FileId, is_carrier: bool) -> Result<(), Failure> {
         let next = self.tables.borrow().backing.next(id).cloned();
         let Some(next) = next else { return Ok(()) };
         let backing = self.backing();
@@ -773,7 +791,7 @@ impl Core {
                 self.put_carried_here(id, BackingPlace { inode, size, mtime, ctime, base, ..next }, &|| true).await
             }
             // It is not there: what was known before holds.
-            (None, Some(old)) if !self.is_carrying(id) => self.put_carried_here(id, old, &|| true).await,
+            (None, Some(old)) if is_carrier || !self.is_carrying(id) => self.put_carried_here(id, old, &|| true).await,
             _ => Ok(()),
         }
     }

@@ -182,7 +182,9 @@ impl Core {
                 let Some(taken_up) = tables.backing.get(file).filter(|taken_up| taken_up.is_absent(index)) else {
                     return Ok(());
                 };
-                (taken_up.place.clone(), taken_up.size_behind(index))
+                let moving = self.backing().moving.borrow();
+                let moved = moving.get(&file.0).and_then(|moving| moving.place.clone());
+                (moved.unwrap_or_else(|| taken_up.place.clone()), taken_up.size_behind(index))
             };
             let offset = index * u64::from(place.chunk_size);
             let fetched = async {

@@ -111,7 +111,7 @@ pub struct BackingUse {
     /// Inodes that are being carried behind by this server, or were.
     carries: RefCell<FastMap<u64, Rc<carry::CarryTask>>>,
     /// Those of them whose place changes right now; told when that is over.
-    moving: RefCell<FastMap<u64, Notice<()>>>,
+    moving: RefCell<FastMap<u64, carry::MovingPlace>>,
     flushes: flush::Flushes,
     pace: pace::Pace,
     name_syncs: name_syncs::NameSyncs,

@@ -75,10 +75,12 @@ pub fn ask_place(
     let id = AskPlaceRequest::from_bytes(params)?.id;
     core.check_home(id)?;
     let inode = core.inode(id)?;
-    if core.backing.as_ref().is_some_and(|backing| backing.moving.borrow().contains_key(&id.0)) {
+    let moving = core.backing.as_ref().and_then(|backing| backing.moving.borrow().get(&id.0).cloned());
+    let moved = moving.as_ref().and_then(|moving| moving.place.clone());
+    if moving.is_some() && moved.is_none() {
         return Err(Failure::with_text(Status::Busy, "the file is being given its name behind"));
     }
-    if core.tables.borrow().backing.next(id).is_some() {
+    if moved.is_none() && core.tables.borrow().backing.next(id).is_some() {
         // Of an earlier life, perhaps: whether it has got its name is to be seen first.
         if !core.is_carrying(id) {
             let core = core.clone();
@@ -89,7 +91,10 @@ pub fn ask_place(
         }
         return Err(Failure::with_text(Status::Busy, "the file may have been given its name behind"));
     }
-    let place = core.tables.borrow().backing.place(id).cloned();
+    let known = core.tables.borrow().backing.place(id).cloned();
+    // Who asks learns the base of the home.
+    let base = known.as_ref().map_or(0, |known| known.base);
+    let place = moved.map(|moved| BackingPlace { base, ..moved }).or(known);
     let place = place.ok_or_else(|| Failure::new(Status::StaleFile, id))?;
     let server = caller.peer.from_server;
     if inode.attributes.kind == Kind::File && server != core.index && !inode.holders().contains(&server) {
@@ -190,7 +195,10 @@ impl Core {
         }
         let moving = self.backing().moving.borrow().get(&file.0).cloned();
         if let Some(moving) = moving {
-            moving.wait().await;
+            if moving.place.as_ref().is_some_and(is_other) {
+                return Ok(true);
+            }
+            moving.done.wait().await;
         }
         self.take_next_place(file).await?;
         Ok(self.tables.borrow().backing.place(file).is_none_or(is_other))
