@@ -434,6 +434,14 @@ pub static TABLE: &[OptionRow] = &[
         "also when it is in use; who uses it gets errors from then on",
     ),
     choice_of_command(
+        "clean-force",
+        "force",
+        "f",
+        Value::Flag,
+        "",
+        "whatever their age; for clusters that are known to be gone",
+    ),
+    choice_of_command(
         "index",
         "index",
         "",

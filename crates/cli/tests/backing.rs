@@ -362,3 +362,69 @@ fn directories_that_cant_be_behind() {
         assert!(!ground.path.join("run/cluster").exists(), "{given}");
     }
 }
+
+/// Goal: `clean` removes hidden files of dead clusters, and nothing else: not those of a cluster that is here, running
+/// or stopped, no young ones of others, no parked ones, nothing that links lead to, no names that look alike; what it
+/// can't do is said.
+#[test]
+fn hidden_files_of_dead_clusters_are_cleaned() {
+    let ground = Ground::new("backing-clean");
+    let behind = ground.path.join("behind");
+    fs::create_dir_all(behind.join("a/b")).unwrap();
+    fs::create_dir(ground.path.join("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(ground.path.join("elsewhere"), behind.join("a/link")).unwrap();
+    let of = behind.to_str().unwrap();
+    let make = |paths: &[PathBuf]| paths.iter().for_each(|path| fs::write(path, "x").unwrap());
+    let dead = [behind.join(".tabane-0123456789abcdef-4a"), behind.join("a/b/.tabane-0123456789abcdef-4b")];
+    let others = [
+        behind.join("a/.tabane-0123456789abcdef-4a-parked"),
+        behind.join("a/results.tabane-4a"),
+        behind.join(".tabane-notes"),
+        ground.path.join("elsewhere/.tabane-0123456789abcdef-4a"),
+    ];
+    make(&dead);
+    make(&others);
+    std::os::unix::fs::symlink("b", behind.join("a/.tabane-0123456789abcdef-4c")).unwrap();
+
+    // No cluster is here.
+    let told = ground.run(&["clean", of]);
+    assert!(told.contains("0 hidden files") && told.contains("4 kept") && told.contains("less than a day"), "{told}");
+    let told = ground.run(&["clean", "--force", "--dry-run", of]);
+    assert!(told.contains(&format!("would remove {}", dead[1].display())), "{told}");
+    assert!(told.contains("3 hidden files of dead clusters would be removed") && dead[0].exists(), "{told}");
+    let told = ground.run(&["clean", "--force", of]);
+    assert!(told.contains(&format!("removed {}", dead[0].display())) && told.contains("1 kept"), "{told}");
+    assert!(told.contains("-parked: it was about to be renamed"), "{told}");
+    assert!(!dead.iter().any(|path| path.exists()) && others.iter().all(|path| path.exists()));
+    assert!(behind.join("a/b").is_dir() && behind.join("a/.tabane-0123456789abcdef-4c").symlink_metadata().is_err());
+
+    // One that is.
+    ground.run(&["up", "--servers", "2", "--backing", of, "--flush", "manual"]);
+    let text = fs::read_to_string(ground.path.join("run/cluster")).unwrap();
+    let id = text.lines().find_map(|line| line.strip_prefix("id = ")).unwrap();
+    let own = behind.join(format!("a/.tabane-{}-4a", &id[16..]));
+    make(std::slice::from_ref(&own));
+    make(&dead);
+    let kept = |told: String| {
+        assert!(told.contains(&format!("kept {}: its cluster is here", own.display())), "{told}");
+        assert!(own.exists() && !dead[0].exists());
+    };
+    kept(ground.run(&["clean", "--force", of]));
+    ground.run(&["down", "--keep"]);
+    kept(ground.run(&["clean", "--force", of]));
+
+    let file = behind.join(".tabane-notes");
+    for (words, code, part) in [
+        (&["clean"][..], 2, "DIR"),
+        (&["clean", "nothing"], 1, "no such file"),
+        (&["clean", file.to_str().unwrap()], 1, "it is no directory"),
+        (&["clean", "--run-directory", "nothing", of], 1, "nothing was removed"),
+        (&["clean", "--cluster", file.to_str().unwrap(), of], 1, "nothing was removed"),
+    ] {
+        let complaint = ground.fail(code, words);
+        assert!(complaint.contains(part), "{words:?}: {complaint}");
+    }
+    ground.run(&["up"]);
+    fs::remove_file(own).unwrap();
+    ground.run(&["down"]);
+}

@@ -19,7 +19,7 @@ pub mod sessions;
 pub mod store;
 mod tree;
 
-pub use backing::{BackingFault, conflict as backing_conflict};
+pub use backing::{BackingFault, HiddenName, conflict as backing_conflict};
 pub use process::Server;
 pub use process::audit::{Audit, check_links};
 pub use process::options::{

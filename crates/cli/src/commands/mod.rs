@@ -2,6 +2,7 @@
 
 mod check;
 mod checksum;
+mod clean;
 mod conditions;
 mod directories;
 mod extended;

@@ -52,6 +52,7 @@ pub use carry::carry_inode;
 pub use change_list::list_changes;
 pub use eviction::{ChunkUse, ranges_of};
 pub use flush::{ask_for_flush, flush};
+pub use hidden::HiddenName;
 pub use shares::{note_carried, write_share};
 
 pub use names::attributes_of;

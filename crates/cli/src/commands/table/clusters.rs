@@ -1,7 +1,7 @@
 //! Rows of the commands that start, stop, watch and serve clusters.
 
 use super::{CLUSTERS, Command, MANY, joined};
-use crate::commands::{check, logs};
+use crate::commands::{check, clean, logs};
 use crate::{down, hosts, mount, report, run, salvage, server, status, top, up};
 
 /// What a new cluster is to be like, which `up`, `run` and `config` know alike.
@@ -103,6 +103,30 @@ pub static ROWS: &[Command] = &[
         single_dash: false,
         takes_command_line: false,
         run: down::run,
+    },
+    Command {
+        name: "clean",
+        group: CLUSTERS,
+        summary: "remove from a directory what flushes of dead clusters have left there",
+        operands: "DIR",
+        operand_count: (1, 1),
+        details: &[
+            "A flush writes each file under a hidden name (.tabane-CLUSTER-ID) and then gives it its own. Where a cluster \
+             was killed, such files stay; they are removed from DIR and all directories below it, on DIR's file system, \
+             and listed. Symbolic links are not followed.",
+            "Those of the cluster whose run directory is named, or is found by default, are never touched, also if it is \
+             stopped. Nobody can say of others whether they are alive somewhere, so theirs are removed only if nothing \
+             has happened to them for a day; --force takes all of them. A cluster that loses one all the same writes that \
+             file again with its next flush, and lists it until then.",
+            "A hidden name that ends in -parked has a whole file or directory that was about to be renamed, of which there \
+             may be no other. It is listed, and stays: look at it, then rename or remove it.",
+            "Exit status 3 where something could not be looked at or removed.",
+        ],
+        example: "tabane clean --dry-run /scratch/project\ntabane clean --force /scratch/project",
+        options: &["dry-run", "clean-force", "jobs", "run-directory", "cluster"],
+        single_dash: false,
+        takes_command_line: false,
+        run: clean::run,
     },
     Command {
         name: "restart",
