@@ -121,11 +121,31 @@ pub extern "C" fn chfs_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Makes everything that was acknowledged survive power loss, as far as the servers' media can. CHFS's function has no
-/// way to report that it failed.
+/// Makes everything that was acknowledged survive power loss, as far as the servers' media can, and has what was changed
+/// over a backing directory, if there is one, carried back to it. CHFS's function has no way to report that it failed:
+/// errno is set, and what could not be carried is on standard error.
 #[unsafe(no_mangle)]
 pub extern "C" fn chfs_sync() {
-    status_of(mounted().and_then(|mounted| mounted.client.synchronise_all()));
+    status_of(mounted().and_then(|mounted| {
+        mounted.client.synchronise_all()?;
+        flush_all(&mounted.client)
+    }));
+}
+
+/// Errors: `Io` where something could not be carried back; `NotPermitted` where nothing is to be, or by this user.
+fn flush_all(client: &Client) -> Result<()> {
+    let report = match client.run(async |_, files| files.flush(&[], &|_| {}).await) {
+        // There is no backing directory.
+        Err(error) if error.status == Status::Invalid => return Ok(()),
+        report => report?,
+    };
+    for (path, reason) in &report.failures {
+        eprintln!("chfs_sync: /{}: {reason}", path.escape_ascii());
+    }
+    match report.failed {
+        0 => Ok(()),
+        failed => Err(Error::new(Status::Io, format!("{failed} changes could not be carried back"))),
+    }
 }
 
 /// Fetching from a backing store is not supported: -1 and ENOTSUP.

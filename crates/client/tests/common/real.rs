@@ -25,16 +25,28 @@ impl Real {
     /// A running cluster. `name` tells it from those of other tests.
     #[allow(dead_code, reason = "most tests")]
     pub fn start(name: &str, server_count: usize, chunk_size: u32) -> Real {
-        Real::start_in(&std::env::temp_dir(), name, server_count, chunk_size)
+        Real::start_in(&std::env::temp_dir(), name, server_count, chunk_size, None)
+    }
+
+    /// The same over a directory, to which changes go when somebody says so.
+    #[allow(dead_code, reason = "some tests only")]
+    pub fn over(backing: &Path, name: &str, server_count: usize, chunk_size: u32) -> Real {
+        Real::start_in(&std::env::temp_dir(), name, server_count, chunk_size, Some(backing.to_owned()))
     }
 
     /// A cluster whose stores are in memory.
     #[allow(dead_code, reason = "some tests only")]
     pub fn in_memory(name: &str, server_count: usize, chunk_size: u32) -> Real {
-        Real::start_in(Path::new("/dev/shm"), name, server_count, chunk_size)
+        Real::start_in(Path::new("/dev/shm"), name, server_count, chunk_size, None)
     }
 
-    fn start_in(parent: &Path, name: &str, server_count: usize, chunk_size: u32) -> Real {
+    fn start_in(
+        parent: &Path,
+        name: &str,
+        server_count: usize,
+        chunk_size: u32,
+        backing: Option<PathBuf>,
+    ) -> Real {
         let directory = parent.join(format!("tabane-test-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory for the test can be made");
         // Ports that were free a moment ago; all are held until all are known, so that they differ.
@@ -53,7 +65,7 @@ impl Real {
         std::fs::set_permissions(&cluster_file, ours_alone).expect("it is ours");
         let (report, started) = mpsc::channel();
         let (own_cluster, own_directory) = (cluster.clone(), directory.clone());
-        let body = move || serve(own_cluster, &own_directory, &report);
+        let body = move || serve(own_cluster, &own_directory, backing, &report);
         let servers = std::thread::Builder::new().name("servers".to_owned()).spawn(body).expect("a thread can be made");
         started.recv().expect("the servers start");
         Real { cluster, directory, servers: Some(servers) }
@@ -67,7 +79,7 @@ impl Real {
 }
 
 /// Runs all servers until each was asked to shut down.
-fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
+fn serve(cluster: Cluster, directory: &Path, backing: Option<PathBuf>, report: &mpsc::Sender<()>) {
     let reactor = Reactor::open(DriverKind::Auto).expect("the kernel gives a loop");
     let cluster = Rc::new(cluster);
     reactor.block_on(async {
@@ -91,8 +103,8 @@ fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
                 bounds: server::Bounds::default(),
                 pages_note: String::new(),
                 metrics_port: None,
-                backing: None,
-                flushing: server::Flushing::default(),
+                backing: backing.clone(),
+                flushing: server::Flushing { policy: server::FlushPolicy::Manual, ..Default::default() },
             };
             servers.push(Server::start(&reactor, options).await.expect("the server starts"));
         }
