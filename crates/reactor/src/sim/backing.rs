@@ -386,7 +386,9 @@ impl SiteCall {
         match self.operation {
             // Whatever it says, the handle is gone.
             BackingOperation::Close { handle } => self.mount.close(&mut site.tree, handle),
-            BackingOperation::Sync { handle } => drop(site.tree.sync(self.mount.inode(handle)?, true)),
+            BackingOperation::Sync { handle } => {
+                let _: SiteResult<()> = site.tree.sync(self.mount.inode(handle)?, self.mount.node, true);
+            }
             _ if is_accident && universe.below(2) == 0 => {
                 let happened = self.perform(universe, site).is_ok();
                 if let Some(handle) = self.opens().filter(|_| happened) {
@@ -447,7 +449,7 @@ impl SiteCall {
                 site.written += size as u64;
                 return Ok(BackingOutcome::Moved(size));
             }
-            Sync { handle } => tree.sync(at(*handle)?, false)?,
+            Sync { handle } => tree.sync(at(*handle)?, mount.node, false)?,
             SetSize { file, size } => tree.set_size(mount.writable(*file, libc::EINVAL)?, *size, Some(mount.node))?,
             Space { .. } => return Ok(BackingOutcome::Space(tree.space())),
             PreferredSize { handle } => return Ok(BackingOutcome::Size(tree.preferred_size(at(*handle)?)?)),

@@ -168,12 +168,14 @@ impl SiteBytes {
         count
     }
 
-    fn sync(&mut self, fails: bool) {
+    /// One machine syncs what it has written last; pages of others are theirs.
+    fn sync(&mut self, node: NodeId, fails: bool) {
         if fails {
-            self.unsynced.values_mut().for_each(|unsynced| unsynced.is_lost = true);
+            let own = self.unsynced.values_mut().filter(|unsynced| unsynced.node == node);
+            own.for_each(|unsynced| unsynced.is_lost = true);
         } else {
-            self.unsynced.retain(|_, unsynced| unsynced.is_lost);
-            self.size_before = None;
+            self.unsynced.retain(|_, unsynced| unsynced.is_lost || unsynced.node != node);
+            self.size_before.take_if(|(changed, _)| *changed == node);
         }
     }
 
@@ -629,10 +631,11 @@ impl SiteTree {
         Ok(if wanted { found } else { Some(found.unwrap_or(bytes.size).min(bytes.size)) })
     }
 
-    /// Makes durable what a file has, or of a directory all names that have changed anywhere (invariant 1).
-    pub fn sync(&mut self, inode: u64, fails: bool) -> SiteResult<()> {
+    /// Makes durable what a machine has written to a file, or of a directory all names that have changed anywhere
+    /// (invariant 1).
+    pub fn sync(&mut self, inode: u64, node: NodeId, fails: bool) -> SiteResult<()> {
         match &mut self.inodes.get_mut(&inode).ok_or(libc::ESTALE)?.content {
-            SiteContent::File(bytes) => bytes.sync(fails),
+            SiteContent::File(bytes) => bytes.sync(node, fails),
             _ if !fails => {
                 self.log.clear();
                 self.collect();
