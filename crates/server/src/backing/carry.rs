@@ -62,6 +62,8 @@ pub struct BaseCopy<'a> {
     pub old: &'a BackingPlace,
     pub layout: &'a wire::Layout,
     pub size: u64,
+    /// Whether it is of no use any more.
+    pub is_over: &'a dyn Fn() -> bool,
 }
 
 /// A file that is being given its name behind.
@@ -433,7 +435,7 @@ impl Core {
                 server if server == self.index => is_absent(index),
                 server => !inode.holders().contains(&server),
             };
-            let copy = BaseCopy { file, old, layout: &attributes.layout, size: attributes.size };
+            let copy = BaseCopy { file, old, layout: &attributes.layout, size: attributes.size, is_over: &|| false };
             self.copy_base(copy, &wants, &target, patience).await?;
         }
         let mut bytes = 0;
@@ -477,7 +479,7 @@ impl Core {
     /// written.
     pub(super) async fn copy_base(
         self: &Rc<Self>,
-        BaseCopy { file, old, layout, size }: BaseCopy<'_>,
+        BaseCopy { file, old, layout, size, is_over }: BaseCopy<'_>,
         wants: &dyn Fn(u64) -> bool,
         target: &reactor::backing::BackingFile,
         patience: &Patience,
@@ -487,7 +489,7 @@ impl Core {
         let end = old.base.max(old.carried).min(size);
         let chunk_size = u64::from(layout.chunk_size);
         let (mut offset, mut written, mut looks) = (0, 0, 0);
-        while offset < end {
+        while offset < end && !is_over() {
             let index = offset / chunk_size;
             let behind = self.tables.borrow().backing.get(file).map_or(0, |known| known.size_behind(index));
             let chunk_end = ((index + 1) * chunk_size).min(end);

@@ -5,7 +5,9 @@
 //! Invariants
 //! 1. Every change of a file on this server that comes after a wish is noted by it (`note_change`, from
 //!    `Core::commit`).
-//! 2. A share counts as carried only if its bytes were synced behind (by this server, or by the home, which is the last
+//! 2. Of the wishes about one file one is at work at a time: what a call writes late, for a wish that nobody waits for
+//!    any more, is not written to what a later one makes.
+//! 3. A share counts as carried only if its bytes were synced behind (by this server, or by the home, which is the last
 //!    to sync the file) after the last of them was written, and nothing was noted since the wish began
 //!    (`note_carried`); a server that does not know the wish says that it was changed.
 
@@ -19,7 +21,7 @@ use crate::journal::records::Record;
 use crate::store::Piece;
 use reactor::Class;
 use reactor::backing::{BackingFile, CALL_SIZE_MAX};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use wire::messages::{BackingPlace, Empty, NoteCarriedRequest, WriteShareReply, WriteShareRequest, flush_states};
@@ -42,6 +44,8 @@ pub struct ShareWrite {
     is_done: Cell<bool>,
     done: Notice<ShareResult>,
     patience: Patience,
+    /// An earlier wish about the file that is at work still.
+    before: RefCell<Option<Rc<ShareWrite>>>,
 }
 
 impl BackingUse {
@@ -158,18 +162,29 @@ impl Core {
             is_done: Cell::new(false),
             done: Notice::new(),
             patience: Rc::new(Cell::new(request.patience)),
+            before: RefCell::new(None),
         });
         let mut shares = self.backing().shares.borrow_mut();
         if shares.len() >= SHARES_MAX {
             shares.retain(|_, share| !share.is_done.get());
         }
-        shares.insert(request.file.0, share.clone());
+        if let Some(before) = shares.insert(request.file.0, share.clone()) {
+            // It need not go on.
+            before.is_changed.set(true);
+            let is_at_work = before.is_begun.get() && !before.is_done.get();
+            share.before.replace(if is_at_work { Some(before) } else { before.before.take() });
+        }
         share
     }
 
     fn begin_share(self: &Rc<Self>, share: &Rc<ShareWrite>, request: WriteShareRequest) {
         let (core, own) = (self.clone(), share.clone());
         self.reactor.spawn(Class::Background, async move {
+            // A write of it that comes late would be one to what this one writes.
+            let before = own.before.take();
+            if let Some(before) = before {
+                let _: ShareResult = before.done.wait().await;
+            }
             let result = core.write_share_now(&own, &request).await;
             own.is_done.set(true);
             own.done.tell(result.map_err(|failure| match failure.text.is_empty() {
@@ -195,6 +210,9 @@ impl Core {
         }
         let target = async { backing.tree.root().await?.open_to_write(&request.path).await };
         let target = target.await.map_err(failed)?;
+        if share.is_changed.get() {
+            return Ok(0);
+        }
         let mut bytes = 0;
         // The home copies its own absent chunks, with those of servers that know nothing of the file.
         if let Some(old) = absent.filter(|_| !is_home) {
@@ -202,7 +220,13 @@ impl Core {
                 self.cluster.chunk_server(request.file, &request.layout, index) == self.index
                     && self.tables.borrow().backing.get(request.file).is_some_and(|known| known.is_absent(index))
             };
-            let copy = BaseCopy { file: request.file, old: &old, layout: &request.layout, size: request.size };
+            let copy = BaseCopy {
+                file: request.file,
+                old: &old,
+                layout: &request.layout,
+                size: request.size,
+                is_over: &|| share.is_changed.get(),
+            };
             bytes += self.copy_base(copy, &wants, &target, &share.patience).await?;
         }
         for index in chunks {
