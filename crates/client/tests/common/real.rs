@@ -40,13 +40,7 @@ impl Real {
         Real::start_in(Path::new("/dev/shm"), name, server_count, chunk_size, None)
     }
 
-    fn start_in(
-        parent: &Path,
-        name: &str,
-        server_count: usize,
-        chunk_size: u32,
-        backing: Option<PathBuf>,
-    ) -> Real {
+    fn start_in(parent: &Path, name: &str, server_count: usize, chunk_size: u32, backing: Option<PathBuf>) -> Real {
         let directory = parent.join(format!("tabane-test-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory for the test can be made");
         // Ports that were free a moment ago; all are held until all are known, so that they differ.

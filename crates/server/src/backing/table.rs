@@ -330,14 +330,23 @@ impl BackingTables {
 
     /// Next what is to go, chunks or the rest of a file (`WHOLE_FILE`); what is dirty too, for who does that on purpose.
     pub fn next_clean(&mut self, takes_dirty: bool) -> Option<CleanKey> {
+        if takes_dirty && let Some(dirty) = self.some_dirty() {
+            return Some(dirty);
+        }
         let taken_up = &self.taken_up;
         self.clean.next(|(file, index), uses| {
-            let may_go = |known: &&TakenUp| {
-                known.may_go(*index) || takes_dirty && known.standing(*index) == Some(Standing::Dirty)
-            };
-            let known = taken_up.get(file).filter(may_go);
+            let known = taken_up.get(file).filter(|known| known.may_go(*index));
             known.map(|known| uses(known.uses_of(*index))).is_some()
         })
+    }
+
+    /// Some chunk that is dirty.
+    fn some_dirty(&self) -> Option<CleanKey> {
+        let dirty_of = |file: &u64| {
+            let mut standings = self.taken_up.get(file)?.standings();
+            standings.find(|(_, standing)| *standing == Standing::Dirty).map(|(index, _)| (*file, index))
+        };
+        self.written.iter().find_map(dirty_of)
     }
 
     /// Whether a chunk, or the rest of a file, was used since it was last looked at.
