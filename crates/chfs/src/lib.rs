@@ -121,9 +121,9 @@ pub extern "C" fn chfs_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Makes everything that was acknowledged survive power loss, as far as the servers' media can, and has what was changed
-/// over a backing directory, if there is one, carried back to it. CHFS's function has no way to report that it failed:
-/// errno is set, and what could not be carried is on standard error.
+/// Makes everything that was acknowledged survive power loss, as far as the servers' media can, and has what was
+/// changed over a backing directory, if there is one, carried back to it. CHFS's function has no way to report that it
+/// failed: errno is set, and what could not be carried is on standard error.
 #[unsafe(no_mangle)]
 pub extern "C" fn chfs_sync() {
     status_of(mounted().and_then(|mounted| {
