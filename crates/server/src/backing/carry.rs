@@ -11,9 +11,10 @@
 //!    server has journalled the new place nobody is told the old one (`moving`).
 //! 4. What is written counts as carried only when all holders have said that nothing was changed since they began.
 
+use super::attributes_behind::{owner_wanted, set_as_far_as_allowed, set_rights};
+use super::base_copy::BaseCopy;
 use super::flush::WAIT_NS;
 use super::pace::Patience;
-use super::shares::LOOKS_AT_ONCE;
 use super::table::known_of;
 use super::{BackingFault, BackingUse, add, joined};
 use crate::core::{Core, Failure, Notice, all, until};
@@ -21,9 +22,7 @@ use crate::files::inodes::Inode;
 use crate::handlers::{Progress, later};
 use crate::journal::records::Record;
 use crate::process::options::FlushPolicy;
-use reactor::backing::{
-    AttributeChange, BackingAttributes, BackingDirectory, BackingError, CALL_SIZE_MAX, FileKind, RenameMode, SeekKind,
-};
+use reactor::backing::{AttributeChange, BackingAttributes, BackingDirectory, FileKind, RenameMode};
 use reactor::{Class, LocalFuture, Nanos};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -39,7 +38,6 @@ const CARRIES_MAX: usize = 4096;
 pub const NOT_EMPTY: &str = "the directory is not empty there";
 /// Bits of rights while a file is written.
 const HIDDEN_MODE: u32 = 0o600;
-const KEY_SPACE: &[u8] = b"user.";
 
 /// A wish to carry an inode, and what came of it.
 pub struct CarryTask {
@@ -54,16 +52,6 @@ pub struct CarryTask {
 struct Carried {
     known: KnownBehind,
     bytes: u64,
-}
-
-/// A file of which chunks are copied from one place behind to another: its size is that of the copy, in bytes.
-pub struct BaseCopy<'a> {
-    pub file: FileId,
-    pub old: &'a BackingPlace,
-    pub layout: &'a wire::Layout,
-    pub size: u64,
-    /// Whether it is of no use any more.
-    pub is_over: &'a dyn Fn() -> bool,
 }
 
 /// A file that is being given its name behind.
@@ -246,7 +234,7 @@ impl Core {
     }
 
     /// The directory in which something is behind, if it is there.
-    async fn open_parent_of(self: &Rc<Self>, place: &BackingPlace) -> Result<BackingDirectory, Failure> {
+    pub(super) async fn open_parent_of(self: &Rc<Self>, place: &BackingPlace) -> Result<BackingDirectory, Failure> {
         Ok(self.open_behind(place.parent, self.reactor.now() + self.options.timeout).await?.1)
     }
 
@@ -473,85 +461,6 @@ impl Core {
         }
         self.remove_parked(request, old.as_ref()).await?;
         Ok(Some(Carried { known, bytes }))
-    }
-
-    /// Copies those chunks from the place of before that are wanted, as far as they are behind. Bytes that were
-    /// written.
-    pub(super) async fn copy_base(
-        self: &Rc<Self>,
-        BaseCopy { file, old, layout, size, is_over }: BaseCopy<'_>,
-        wants: &dyn Fn(u64) -> bool,
-        target: &reactor::backing::BackingFile,
-        patience: &Patience,
-    ) -> Result<u64, Failure> {
-        let backing = self.backing();
-        let mut opened = None;
-        let end = old.base.max(old.carried).min(size);
-        let chunk_size = u64::from(layout.chunk_size);
-        let (mut offset, mut written, mut looks) = (0, 0, 0);
-        while offset < end && !is_over() {
-            let index = offset / chunk_size;
-            let behind = self.tables.borrow().backing.get(file).map_or(0, |known| known.size_behind(index));
-            let chunk_end = ((index + 1) * chunk_size).min(end);
-            let data_end = (index * chunk_size + u64::from(behind)).min(end);
-            looks += 1;
-            if looks % LOOKS_AT_ONCE == 0 {
-                self.reactor.yield_now().await;
-            }
-            if offset >= data_end || !wants(index) {
-                offset = chunk_end;
-                continue;
-            }
-            if opened.is_none() {
-                opened = Some(self.open_source(file, old).await?);
-            }
-            let Some(source) = &opened else { continue };
-            let data = source.seek(offset, SeekKind::Data).await.map_err(|error| backing.failure(error))?;
-            if data.is_none_or(|data| data > offset) {
-                offset = data.unwrap_or(end).min(end);
-                continue;
-            }
-            let size = (data_end - offset).min(CALL_SIZE_MAX as u64);
-            self.flush_turn(patience, size).await;
-            let (read, memory) = source.read(offset, vec![0; size as usize]).await;
-            if read.map_err(|error| backing.failure(error))? as u64 != size {
-                return Err(backing.changed(&old.path));
-            }
-            let bytes = memory.into_bytes();
-            if bytes.iter().any(|byte| *byte != 0) {
-                written += target.write(offset, bytes).await.0.map_err(|error| backing.failure(error))? as u64;
-            }
-            offset += size;
-        }
-        if let Some(source) = &opened {
-            let now = self.tables.borrow().backing.place(file).cloned();
-            backing.check(source, now.as_ref().unwrap_or(old), self.checks_identity()).await?;
-        }
-        Ok(written)
-    }
-
-    /// Opens a file behind, also where its directory was moved there.
-    async fn open_source(
-        self: &Rc<Self>,
-        file: FileId,
-        old: &BackingPlace,
-    ) -> Result<reactor::backing::BackingFile, Failure> {
-        let checks = self.checks_identity();
-        let failure = match self.backing().open_checked(old, checks).await {
-            Ok(source) => return Ok(source),
-            Err(failure) => failure,
-        };
-        // The home carries it, so its own place is the last one.
-        let is_home = self.cluster.home_of(file) == Some(self.index);
-        let is_elsewhere = match is_home {
-            true => self.follow_directory(file, old).await?,
-            false => self.learn_new_place(file, old).await?,
-        };
-        if !is_elsewhere {
-            return Err(failure);
-        }
-        let now = self.tables.borrow().backing.place(file).cloned();
-        self.backing().open_checked(&now.ok_or(failure)?, checks).await
     }
 
     /// Has a holder write its share, and waits for the end of that.
@@ -797,64 +706,6 @@ impl Core {
             _ => Ok(()),
         }
     }
-
-    /// Sets what a file has beside its bytes.
-    async fn set_attributes_behind(
-        self: &Rc<Self>,
-        file: FileId,
-        attributes: &Attributes,
-        old: Option<&BackingPlace>,
-        (parent, hidden): (&BackingDirectory, &[u8]),
-    ) -> Result<(), Failure> {
-        let backing = self.backing();
-        if let Some(old) = old {
-            self.copy_xattrs(old, (parent, hidden)).await?;
-        }
-        let own: Vec<(Vec<u8>, Vec<u8>)> = {
-            let tables = self.tables.borrow();
-            let own = tables.extended.of_inode(file).filter(|(name, _)| name.starts_with(KEY_SPACE));
-            own.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
-        };
-        for (name, value) in own {
-            parent.set_xattr(hidden, &name, value).await.map_err(|error| backing.failure(error))?;
-        }
-        let found = parent.look(hidden).await.map_err(|error| backing.failure(error))?;
-        let change = AttributeChange { owner: owner_wanted(attributes, &found), ..AttributeChange::default() };
-        set_as_far_as_allowed(backing, parent, hidden, change).await?;
-        let change = AttributeChange {
-            owner: None,
-            mode: Some(attributes.mode & 0o7777),
-            atime: Some(attributes.atime),
-            mtime: Some(attributes.mtime),
-        };
-        parent.set_attributes(hidden, change).await.map_err(|error| backing.failure(error))
-    }
-
-    /// What of a file is not shown here stays with it, as far as this user may have it so.
-    async fn copy_xattrs(
-        self: &Rc<Self>,
-        old: &BackingPlace,
-        (parent, hidden): (&BackingDirectory, &[u8]),
-    ) -> Result<(), Failure> {
-        let backing = self.backing();
-        let is_none = |error: &BackingError| {
-            error.is_unsupported() || error.is_no_xattr() || error.is_refused() || error.is_gone()
-        };
-        // Where its directory is gone nothing is to be had of it.
-        let Ok(opened) = self.open_parent_of(old).await else { return Ok(()) };
-        let keys = match opened.xattrs(old.name()).await {
-            Err(error) if is_none(&error) => return Ok(()),
-            other => other.map_err(|error| backing.failure(error))?,
-        };
-        for key in keys {
-            let copied = async { parent.set_xattr(hidden, &key, opened.xattr(old.name(), &key).await?).await };
-            match copied.await {
-                Err(error) if !is_none(&error) => return Err(backing.failure(error)),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The words of a failure.
@@ -878,43 +729,4 @@ pub fn request_name(request: &CarryInodeRequest) -> &[u8] {
 fn has_other_rights(core: &Core, id: FileId, attributes: &Attributes) -> bool {
     let rights = |of: &Attributes| (of.mode, of.uid, of.gid);
     core.inode(id).is_ok_and(|inode| rights(&inode.attributes) != rights(attributes))
-}
-
-/// Owner and group, where they are other ones.
-fn owner_wanted(attributes: &Attributes, found: &BackingAttributes) -> Option<(u32, u32)> {
-    let wanted = (attributes.uid, attributes.gid);
-    (wanted != (found.owner, found.group)).then_some(wanted)
-}
-
-async fn set_rights(
-    backing: &BackingUse,
-    parent: &BackingDirectory,
-    name: &[u8],
-    attributes: &Attributes,
-    found: &BackingAttributes,
-) -> Result<(), Failure> {
-    let change = AttributeChange { owner: owner_wanted(attributes, found), ..AttributeChange::default() };
-    set_as_far_as_allowed(backing, parent, name, change).await?;
-    let mode = attributes.mode & 0o7777;
-    if mode == found.mode && change.owner.is_none() {
-        return Ok(());
-    }
-    let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
-    parent.set_attributes(name, change).await.map_err(|error| backing.failure(error))
-}
-
-/// Owners are set as far as this user may.
-async fn set_as_far_as_allowed(
-    backing: &BackingUse,
-    parent: &BackingDirectory,
-    name: &[u8],
-    change: AttributeChange,
-) -> Result<(), Failure> {
-    if change == AttributeChange::default() {
-        return Ok(());
-    }
-    match parent.set_attributes(name, change).await {
-        Err(error) if !error.is_refused() => Err(backing.failure(error)),
-        _ => Ok(()),
-    }
 }

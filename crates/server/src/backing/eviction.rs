@@ -24,8 +24,9 @@ use std::rc::Rc;
 use wire::messages::flush_patience;
 use wire::{FileId, Status};
 
-/// Free parts of the store, in percent, below which clean chunks go.
+/// Free parts of the store, in percent, below which clean chunks go, and below which the next ones are out of sight.
 const LOW_PERCENT: u64 = 10;
+const SIGHT_PERCENT: u64 = 20;
 /// Part of the store that is given up at a time.
 const STEP_PARTS: u64 = 64;
 /// Chunks that go, or are looked at, in one step of the loop at most.
@@ -144,9 +145,12 @@ impl Core {
     /// Gives up clean chunks if there is little room, so that whoever needs some finds it.
     pub(super) fn keep_room(self: &Rc<Self>) {
         let usage = self.store.usage();
-        if usage.free < usage.size / 100 * LOW_PERCENT {
+        let has_free = |percent| usage.free >= usage.size / 100 * percent;
+        if !has_free(LOW_PERCENT) {
             // What can't be journalled now goes the next time.
             let _: bool = self.evict_some();
+        } else if !has_free(SIGHT_PERCENT) {
+            self.fill_next();
         }
     }
 

@@ -25,6 +25,8 @@
 //! 3. Bytes count only if the file behind was what its place says, before they were read and after.
 //! 4. A call on the tree that hangs keeps those alone waiting that need what it is about, and not beyond their time.
 
+mod attributes_behind;
+mod base_copy;
 mod cache_state;
 mod carry;
 mod change_list;

@@ -11,7 +11,7 @@
 //!    to sync the file) after the last of them was written, and nothing was noted since the wish began
 //!    (`note_carried`); a server that does not know the wish says that it was changed.
 
-use super::carry::BaseCopy;
+use super::base_copy::BaseCopy;
 use super::flush::WAIT_NS;
 use super::pace::Patience;
 use super::{BackingFault, BackingUse, add};

@@ -603,12 +603,7 @@ fn killed_at_each_step() {
             .world
             .run_until(|| !test.world.is_running(test.servers[victim as usize]) || walk.borrow().is_some(), LIMIT);
         assert!(died, "neither dead nor done");
-        test.world.crash_after_writes(test.servers[victim as usize], u64::MAX, false);
-        if !test.world.is_running(test.servers[victim as usize]) {
-            test.forget(victim);
-            test.world.restart(test.servers[victim as usize]);
-            test.start(victim);
-        }
+        test.revive(victim);
         test.wait(&walk);
         let own = test.caller(1, 2);
         test.run(1, async move {

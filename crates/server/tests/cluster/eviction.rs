@@ -74,6 +74,34 @@ fn clean_chunks_make_room() {
     test.settle();
 }
 
+/// Goal: what is read again and again stays while more than the store holds is read once, also from the moment on when
+/// chunks begin to go. Method: it is fetched first, so it would be the first to go.
+#[test]
+fn what_is_read_again_stays() {
+    let (count, size) = (24, 1 << 20);
+    let fill = |world: &World| {
+        world.outsider().write("hot", 0, &pattern(9, CHUNK));
+        (0..count).for_each(|number| world.outsider().write(&format!("f{number}"), 0, &pattern(number, size)));
+    };
+    let (test, ()) = TestCluster::over_a_site(3, 1, fill);
+    let caller = test.caller(0, 1);
+    for number in 0..count {
+        read_back(&test, &caller, "hot", &pattern(9, CHUNK));
+        let own = caller.clone();
+        test.run(0, async move {
+            let file = find(&own, &format!("f{number}")).await.expect("there");
+            assert!(contents(&own, &file).await.expect("read") == pattern(number, size));
+        });
+        // Uses within two seconds are one.
+        test.world.run_for(3 * SECOND);
+    }
+    read_back(&test, &caller, "hot", &pattern(9, CHUNK));
+    assert!(number(&test, "evicted_bytes") > (8 << 20), "{}", number(&test, "evicted_bytes"));
+    let chunks = count * (size / CHUNK) as u64 + 1;
+    assert_eq!(number(&test, "fetched_chunks"), chunks, "each chunk comes once");
+    test.settle();
+}
+
 /// Goal: a server that is killed at any step while chunks go and come again shows nothing that is not so.
 #[test]
 fn killed_while_chunks_go() {
@@ -116,12 +144,7 @@ fn killed_while_chunks_go() {
             !test.world.is_running(test.servers[victim as usize]) || walk.borrow().is_some()
         };
         assert!(test.world.run_until(is_over, LIMIT), "neither dead nor done");
-        test.world.crash_after_writes(test.servers[victim as usize], u64::MAX, false);
-        if !test.world.is_running(test.servers[victim as usize]) {
-            test.forget(victim);
-            test.world.restart(test.servers[victim as usize]);
-            test.start(victim);
-        }
+        test.revive(victim);
         test.wait(&walk);
         let own = test.caller(1, 2);
         test.run(1, async move {

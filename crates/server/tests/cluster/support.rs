@@ -188,6 +188,17 @@ impl TestCluster {
         self.start(index);
     }
 
+    /// A server that was to die after some writes does so no more; one that has starts again.
+    pub fn revive(&self, index: u32) {
+        let node = self.servers[index as usize];
+        self.world.crash_after_writes(node, u64::MAX, false);
+        if !self.world.is_running(node) {
+            self.forget(index);
+            self.world.restart(node);
+            self.start(index);
+        }
+    }
+
     /// Cuts the power of a server's node; what was not synced may be lost or torn.
     pub fn lose_power(&self, index: u32) {
         self.running[index as usize].replace(None);

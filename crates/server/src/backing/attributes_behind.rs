@@ -1,0 +1,110 @@
+//! What files and directories have behind beside their bytes and names: owner, mode, times and extended attributes.
+
+use super::BackingUse;
+use crate::core::{Core, Failure};
+use reactor::backing::{AttributeChange, BackingAttributes, BackingDirectory, BackingError};
+use std::rc::Rc;
+use wire::messages::BackingPlace;
+use wire::{Attributes, FileId};
+
+/// Extended attributes of this space go behind.
+const KEY_SPACE: &[u8] = b"user.";
+
+impl Core {
+    /// Sets what a file has beside its bytes.
+    pub(super) async fn set_attributes_behind(
+        self: &Rc<Self>,
+        file: FileId,
+        attributes: &Attributes,
+        old: Option<&BackingPlace>,
+        (parent, hidden): (&BackingDirectory, &[u8]),
+    ) -> Result<(), Failure> {
+        let backing = self.backing();
+        if let Some(old) = old {
+            self.copy_xattrs(old, (parent, hidden)).await?;
+        }
+        let own: Vec<(Vec<u8>, Vec<u8>)> = {
+            let tables = self.tables.borrow();
+            let own = tables.extended.of_inode(file).filter(|(name, _)| name.starts_with(KEY_SPACE));
+            own.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
+        };
+        for (name, value) in own {
+            parent.set_xattr(hidden, &name, value).await.map_err(|error| backing.failure(error))?;
+        }
+        let found = parent.look(hidden).await.map_err(|error| backing.failure(error))?;
+        let change = AttributeChange { owner: owner_wanted(attributes, &found), ..AttributeChange::default() };
+        set_as_far_as_allowed(backing, parent, hidden, change).await?;
+        let change = AttributeChange {
+            owner: None,
+            mode: Some(attributes.mode & 0o7777),
+            atime: Some(attributes.atime),
+            mtime: Some(attributes.mtime),
+        };
+        parent.set_attributes(hidden, change).await.map_err(|error| backing.failure(error))
+    }
+
+    /// What of a file is not shown here stays with it, as far as this user may have it so.
+    async fn copy_xattrs(
+        self: &Rc<Self>,
+        old: &BackingPlace,
+        (parent, hidden): (&BackingDirectory, &[u8]),
+    ) -> Result<(), Failure> {
+        let backing = self.backing();
+        let is_none = |error: &BackingError| {
+            error.is_unsupported() || error.is_no_xattr() || error.is_refused() || error.is_gone()
+        };
+        // Where its directory is gone nothing is to be had of it.
+        let Ok(opened) = self.open_parent_of(old).await else { return Ok(()) };
+        let keys = match opened.xattrs(old.name()).await {
+            Err(error) if is_none(&error) => return Ok(()),
+            other => other.map_err(|error| backing.failure(error))?,
+        };
+        for key in keys {
+            let copied = async { parent.set_xattr(hidden, &key, opened.xattr(old.name(), &key).await?).await };
+            match copied.await {
+                Err(error) if !is_none(&error) => return Err(backing.failure(error)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Owner and group, where they are other ones.
+pub(super) fn owner_wanted(attributes: &Attributes, found: &BackingAttributes) -> Option<(u32, u32)> {
+    let wanted = (attributes.uid, attributes.gid);
+    (wanted != (found.owner, found.group)).then_some(wanted)
+}
+
+pub(super) async fn set_rights(
+    backing: &BackingUse,
+    parent: &BackingDirectory,
+    name: &[u8],
+    attributes: &Attributes,
+    found: &BackingAttributes,
+) -> Result<(), Failure> {
+    let change = AttributeChange { owner: owner_wanted(attributes, found), ..AttributeChange::default() };
+    set_as_far_as_allowed(backing, parent, name, change).await?;
+    let mode = attributes.mode & 0o7777;
+    if mode == found.mode && change.owner.is_none() {
+        return Ok(());
+    }
+    let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
+    parent.set_attributes(name, change).await.map_err(|error| backing.failure(error))
+}
+
+/// Owners are set as far as this user may.
+pub(super) async fn set_as_far_as_allowed(
+    backing: &BackingUse,
+    parent: &BackingDirectory,
+    name: &[u8],
+    change: AttributeChange,
+) -> Result<(), Failure> {
+    if change == AttributeChange::default() {
+        return Ok(());
+    }
+    match parent.set_attributes(name, change).await {
+        Err(error) if !error.is_refused() => Err(backing.failure(error)),
+        _ => Ok(()),
+    }
+}
