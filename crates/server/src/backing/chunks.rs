@@ -137,6 +137,15 @@ impl Core {
         next.into_iter().for_each(|index| drop(self.start_fetch(file, index)));
     }
 
+    /// Whether something has to be brought before writes may be committed.
+    pub fn lacks_for(&self, file: FileId, writes: &[ChunkWrite]) -> bool {
+        self.may_lack(file) && self.lacking_piece(file, writes).is_some()
+    }
+
+    fn lacking_piece(&self, file: FileId, writes: &[ChunkWrite]) -> Option<ChunkRange> {
+        writes.iter().filter_map(ChunkWrite::piece).find(|piece| !self.takes_piece(file, piece))
+    }
+
     /// The same for writes that are on their way.
     pub async fn take_in_for(
         self: &Rc<Self>,
@@ -148,8 +157,7 @@ impl Core {
             return Ok(());
         }
         loop {
-            let lacking = writes.iter().filter_map(ChunkWrite::piece).find(|piece| !self.takes_piece(file, piece));
-            let Some(piece) = lacking else { return Ok(()) };
+            let Some(piece) = self.lacking_piece(file, writes) else { return Ok(()) };
             self.know_place(file, deadline).await?;
             if !self.takes_piece(file, &piece) {
                 let brought = self.start_fetch(file, piece.chunk_index);

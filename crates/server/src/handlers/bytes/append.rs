@@ -102,7 +102,8 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         core.wait_for_read_leases(file).await;
         // A write to one of the home's own chunks may move the end during each wait.
         let end = core.inode(file)?.attributes.size;
-        if end <= offset {
+        // And a flush may have put more of a chunk behind than the append replaces.
+        if end <= offset && core.has_pieces(file, &layout, &append.pieces(), true) {
             match append.own_writes(core) {
                 Ok(own) if is_spread => return Ok(append_spread(core, caller, append, body, own, turn).await?),
                 Ok(own) => return Ok(append_here(core, caller, &append, &body, own)?),

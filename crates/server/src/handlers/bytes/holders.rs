@@ -183,6 +183,10 @@ impl Core {
             } else {
                 self.announce_until_stands(file, deadline).await?;
             }
+            // What a write was to cover of an absent chunk may have become more: a flush has put more behind meanwhile.
+            if self.lacks_for(file, writes) {
+                continue;
+            }
             match self.store.settle_writes(writes) {
                 Err(error) => rounds.next(self, error.into()).await?,
                 Ok(()) => return Ok(()),
