@@ -1,6 +1,6 @@
 //! Bringing files of a backing tree here before anybody reads them (docs/cache.md), asking what of them is here, and
-//! giving it up. Servers are asked where bytes are, which they can't say of what is not here, so they fetch it first. No
-//! byte travels to the client.
+//! giving it up. Servers are asked where bytes are, which they can't say of what is not here, so they fetch it first.
+//! No byte travels to the client.
 
 use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;

@@ -1,5 +1,5 @@
-//! Chunks of a file that are behind alone, copied from the place of before to the file that a flush makes: by each holder
-//! those of its own, by the home those of servers that know nothing of the file, too.
+//! Chunks of a file that are behind alone, copied from the place of before to the file that a flush makes: by each
+//! holder those of its own, by the home those of servers that know nothing of the file, too.
 //!
 //! Invariant: the place of before is looked at before the first byte is read and after the last.
 

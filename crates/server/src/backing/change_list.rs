@@ -1,5 +1,5 @@
-//! The list of what is not behind as it is here, as far as a server knows, for the home of the root. It goes through the
-//! server's tables step by step, so that no step of the loop takes long.
+//! The list of what is not behind as it is here, as far as a server knows, for the home of the root. It goes through
+//! the server's tables step by step, so that no step of the loop takes long.
 
 use super::notes::nothing_behind;
 use crate::core::{Core, Failure};

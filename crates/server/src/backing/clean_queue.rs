@@ -1,6 +1,6 @@
 //! The order in which clean chunks go: S3-FIFO (Yang et al., "FIFO queues are all you need for cache eviction", SOSP
-//! 2023). What was read once goes by a short queue and soon; what is read again while it is there, or soon after it went,
-//! comes to the long one. So a scan of whatever size takes the place of other scans alone.
+//! 2023). What was read once goes by a short queue and soon; what is read again while it is there, or soon after it
+//! went, comes to the long one. So a scan of whatever size takes the place of other scans alone.
 //!
 //! Invariants
 //! 1. Every clean chunk is in one of the queues; what is in a queue need not be clean any more, or there.
@@ -71,8 +71,8 @@ impl CleanQueue {
         }
     }
 
-    /// The next chunk that is to go; nothing if there is none. `look` says whether one may go still, and is asked for its
-    /// uses; what may not is forgotten. Every entry is considered a few times at most.
+    /// The next chunk that is to go; nothing if there is none. `look` says whether one may go still, and is asked for
+    /// its uses; what may not is forgotten. Every entry is considered a few times at most.
     pub fn next(&mut self, look: impl Fn(&CleanKey, &mut dyn FnMut(&ChunkUses)) -> bool) -> Option<CleanKey> {
         let limit = (2 + usize::from(USES_MAX)) * (self.short.len() + self.long.len());
         for _ in 0..limit {

@@ -328,7 +328,8 @@ impl BackingTables {
         self.clean.push(key, count, is_clean);
     }
 
-    /// Next what is to go, chunks or the rest of a file (`WHOLE_FILE`); what is dirty too, for who does that on purpose.
+    /// Next what is to go, chunks or the rest of a file (`WHOLE_FILE`); what is dirty too, for who does that on
+    /// purpose.
     pub fn next_clean(&mut self, takes_dirty: bool) -> Option<CleanKey> {
         if takes_dirty && let Some(dirty) = self.some_dirty() {
             return Some(dirty);

@@ -36,7 +36,8 @@ impl Core {
         self.commit_at(time, transaction, records)
     }
 
-    /// The same at a time of changes of names. `NO_TIME` for names that come to be known, by which no directory changes.
+    /// The same at a time of changes of names. `NO_TIME` for names that come to be known, by which no directory
+    /// changes.
     pub fn commit_at<'a>(
         self: &Rc<Self>,
         time: i64,

@@ -2,9 +2,9 @@
 //! arrival, with a bounded number under way. What is done with which operation says `handlers::operations`.
 //!
 //! Invariants
-//! 1. A request of a client that waits for other servers is one of at most `Bounds::active_requests`; others queue. Requests of
-//!    servers run at once and never queue, so that what the active ones wait for always comes. Writes are bounded by
-//!    the number of connections, each of which brings one body at a time, and by their windows.
+//! 1. A request of a client that waits for other servers is one of at most `Bounds::active_requests`; others queue.
+//!    Requests of servers run at once and never queue, so that what the active ones wait for always comes. Writes are
+//!    bounded by the number of connections, each of which brings one body at a time, and by their windows.
 //! 2. Each request that `Sessions::begin` called new ends in `finish`, `conclude` or `Sessions::abandon`.
 
 use crate::backing::{self, ChunkUse};

@@ -110,8 +110,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A journal of `size_min` bytes, which may grow to what the region has, whose replay starts at `start`; it is to be
-    /// replayed before anything is appended.
+    /// A journal of `size_min` bytes, which may grow to what the region has, whose replay starts at `start`; it is to
+    /// be replayed before anything is appended.
     pub fn new(region: Rc<dyn Region>, size_min: u64, start: Position) -> Journal {
         let span = region.size() / ALIGNMENT * ALIGNMENT;
         let size_min = size_min.min(span);

@@ -73,8 +73,8 @@ pub type Lsn = u64;
 /// Largest chunk, in bytes.
 pub const CHUNK_SIZE_MAX: u32 = 1 << 30;
 
-/// Bytes of the largest record for each part that a change takes: its copy and its range, and as much again for the chunk
-/// as it was and what is journalled beside it.
+/// Bytes of the largest record for each part that a change takes: its copy and its range, and as much again for the
+/// chunk as it was and what is journalled beside it.
 const PART_SHARE: usize = 128;
 
 /// First entry kind that belongs to the caller; smaller ones are the store's own.

@@ -1,5 +1,5 @@
-//! What happens to a write: a place is reserved, the body arrives there, and a commit makes it part of the chunk. It may
-//! bring several parts of the chunk, which are one change then.
+//! What happens to a write: a place is reserved, the body arrives there, and a commit makes it part of the chunk. It
+//! may bring several parts of the chunk, which are one change then.
 //!
 //! - Bytes that the chunk does not hold land *in place*: in the chunk's own pages, or in new ones given to it. The
 //!   commit only extends the written ranges.
@@ -34,7 +34,8 @@ pub const RANGES_MAX: usize = 256;
 /// Parts of a chunk that bodies arrive in at a time within its own pages: between them gaps stay open. Others are
 /// staged.
 const LANDINGS_MAX: usize = RANGES_MAX - 1;
-/// What the entry of a copy that is journalled counts as, of a write with many parts, against bytes that are copied now.
+/// What the entry of a copy that is journalled counts as, of a write with many parts, against bytes that are copied
+/// now.
 const REDO_WEIGHT: u32 = 256;
 
 /// A write between its reservation and its commit.
@@ -541,8 +542,8 @@ impl StoreState {
         if self.checksums() { crc32c::crc32c_combine(first, second, second_size as usize) } else { 0 }
     }
 
-    /// Writes zeros into the smallest gaps until the ranges are `kept`. Gaps without pages, or with somebody else's claim
-    /// on them, stay.
+    /// Writes zeros into the smallest gaps until the ranges are `kept`. Gaps without pages, or with somebody else's
+    /// claim on them, stay.
     fn fill_gaps(
         &self,
         pending_write: &PendingWrite,

@@ -59,14 +59,14 @@ pub static ROWS: &[Command] = &[
              and the reasons are printed.",
             "On a run directory whose servers have died, or were stopped with 'down --keep', the servers that are \
              missing start again over their stores, and the data is there as before.",
-            "--warm has the memory of the stores touched before 'up' returns, which shows how far it is; without it the first \
-             use of each page takes that time, many times longer where a virtual machine has not used the memory before. \
-             Ctrl-C ends it and leaves the cluster up.",
-            "--backing has the cluster show a directory of the site's file system, and cache it: files are fetched when \
-             they are read, and what is changed here stays here (docs/cache.md).",
+            "--warm has the memory of the stores touched before 'up' returns, which shows how far it is; without it \
+             the first use of each page takes that time, many times longer where a virtual machine has not used the \
+             memory before. Ctrl-C ends it and leaves the cluster up.",
+            "--backing has the cluster show a directory of the site's file system, and cache it: files are fetched \
+             when they are read, and what is changed here stays here (docs/cache.md).",
             "With --hosts the servers start on other hosts, all at once, through the launcher; either all of it is up \
-             then, or nothing is left and the message says what went wrong where (docs/hosts.md). --mount mounts on each of \
-             them and on this machine; the directory has to be there on all.",
+             then, or nothing is left and the message says what went wrong where (docs/hosts.md). --mount mounts on \
+             each of them and on this machine; the directory has to be there on all.",
         ],
         example: "tabane up --servers 4\ntabane up --hosts 'node[01-04]' --per-host 2\ntabane up --mount /mnt/job\ntabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
         options: &UP_OPTIONS,
@@ -81,13 +81,14 @@ pub static ROWS: &[Command] = &[
         operands: "",
         operand_count: (0, 0),
         details: &[
-            "Asks all servers to stop, waits for them, and removes the stores and the run directory. A server that does \
-             not stop in time gets SIGTERM, then SIGKILL.",
-            "What was made, changed, moved or removed over a backing directory is carried back to it first, as by 'tabane flush \
-             --wait'. What could not go is listed with the reason, exit status 3; then nothing is stopped, and 'down' again \
-             tries again. --keep stops the servers and keeps what is theirs, --discard loses it.",
-            "Of several hosts those that can't be reached are listed with the reason, exit status 3; then the run directory \
-             stays, so that 'down' again finishes when they are back, unless --forget gives them up.",
+            "Asks all servers to stop, waits for them, and removes the stores and the run directory. A server that \
+             does not stop in time gets SIGTERM, then SIGKILL.",
+            "What was made, changed, moved or removed over a backing directory is carried back to it first, as by \
+             'tabane flush --wait'. What could not go is listed with the reason, exit status 3; then nothing is \
+             stopped, and 'down' again tries again. --keep stops the servers and keeps what is theirs, --discard \
+             loses it.",
+            "Of several hosts those that can't be reached are listed with the reason, exit status 3; then the run \
+             directory stays, so that 'down' again finishes when they are back, unless --forget gives them up.",
         ],
         example: "tabane down\ntabane down --report job.html\ntabane down --keep && tabane up",
         options: &[
@@ -111,15 +112,15 @@ pub static ROWS: &[Command] = &[
         operands: "DIR",
         operand_count: (1, 1),
         details: &[
-            "A flush writes each file under a hidden name (.tabane-CLUSTER-ID) and then gives it its own. Where a cluster \
-             was killed, such files stay; they are removed from DIR and all directories below it, on DIR's file system, \
-             and listed. Symbolic links are not followed.",
-            "Those of the cluster whose run directory is named, or is found by default, are never touched, also if it is \
-             stopped. Nobody can say of others whether they are alive somewhere, so theirs are removed only if nothing \
-             has happened to them for a day; --force takes all of them. A cluster that loses one all the same writes that \
-             file again with its next flush, and lists it until then.",
-            "A hidden name that ends in -parked has a whole file or directory that was about to be renamed, of which there \
-             may be no other. It is listed, and stays: look at it, then rename or remove it.",
+            "A flush writes each file under a hidden name (.tabane-CLUSTER-ID) and then gives it its own. Where a \
+             cluster was killed, such files stay; they are removed from DIR and all directories below it, on DIR's \
+             file system, and listed. Symbolic links are not followed.",
+            "Those of the cluster whose run directory is named, or is found by default, are never touched, also if it \
+             is stopped. Nobody can say of others whether they are alive somewhere, so theirs are removed only if \
+             nothing has happened to them for a day; --force takes all of them. A cluster that loses one all the same \
+             writes that file again with its next flush, and lists it until then.",
+            "A hidden name that ends in -parked has a whole file or directory that was about to be renamed, of which \
+             there may be no other. It is listed, and stays: look at it, then rename or remove it.",
             "Exit status 3 where something could not be looked at or removed.",
         ],
         example: "tabane clean --dry-run /scratch/project\ntabane clean --force /scratch/project",
@@ -135,8 +136,8 @@ pub static ROWS: &[Command] = &[
         operands: "SERVER",
         operand_count: (1, 1),
         details: &[
-            "The server is on whichever host 'up' started it. Clients go on by themselves when it is back; its data is there \
-             as before, as far as its store keeps it.",
+            "The server is on whichever host 'up' started it. Clients go on by themselves when it is back; its data \
+             is there as before, as far as its store keeps it.",
         ],
         example: "tabane restart 3",
         options: &["run-directory", "cluster", "stop-timeout-ms", "start-timeout-ms", "launch-timeout-ms"],
@@ -151,8 +152,8 @@ pub static ROWS: &[Command] = &[
         operands: "",
         operand_count: (0, 0),
         details: &[
-            "Reads orders from standard input, the key of the cluster among them, and reports on standard output. When the \
-             orders end before all hosts have agreed, it takes back what it made.",
+            "Reads orders from standard input, the key of the cluster among them, and reports on standard output. \
+             When the orders end before all hosts have agreed, it takes back what it made.",
         ],
         example: "tabane host --number=0 < orders",
         options: &["host-number", "host-numbers", "host-orders"],
@@ -167,16 +168,18 @@ pub static ROWS: &[Command] = &[
         operands: "[PATH...]",
         operand_count: (0, MANY),
         details: &[
-            "For each server: whether it is up, its process, space, requests so far, requests waiting (qdepth) and being \
-             worked on (active), their mean time from arrival to start (wait), and memory now beside what it may use at most.",
-            "Below come the mounts of this machine; where 'up --hosts' has mounted, those of all hosts, which are asked \
-             through the launcher, no longer than either of the two time-outs.",
+            "For each server: whether it is up, its process, space, requests so far, requests waiting (qdepth) and \
+             being worked on (active), their mean time from arrival to start (wait), and memory now beside what it \
+             may use at most.",
+            "Below come the mounts of this machine; where 'up --hosts' has mounted, those of all hosts, which are \
+             asked through the launcher, no longer than either of the two time-outs.",
             "Exit status 1 if a server does not answer.",
-            "With --lost it lists instead what can't be had without the servers that are down, as the others know it: names \
-             whose inode is there, files with chunks there, what had its name there, and what is left of files that were \
-             there. With --json one object a line, the last one with the sums.",
-            "With paths, of a cluster with a backing directory, it says how many bytes of the files below each are changed \
-             here and not there yet (dirty), here and there (clean), and there alone (absent), in whole chunks.",
+            "With --lost it lists instead what can't be had without the servers that are down, as the others know it: \
+             names whose inode is there, files with chunks there, what had its name there, and what is left of files \
+             that were there. With --json one object a line, the last one with the sums.",
+            "With paths, of a cluster with a backing directory, it says how many bytes of the files below each are \
+             changed here and not there yet (dirty), here and there (clean), and there alone (absent), in whole \
+             chunks.",
         ],
         example: "tabane status\ntabane status --json\ntabane status --lost\ntabane status :/dataset",
         options: &[
@@ -200,15 +203,16 @@ pub static ROWS: &[Command] = &[
         operands: "",
         operand_count: (0, 0),
         details: &[
-            "For each server and the whole cluster: operations, bytes read and written each second, requests that wait (queue), \
-             their mean time from arrival to start (wait), those being worked on (active), the share of the time in which the \
-             server works (busy), the share of its space that is used, and operations over the last minute; below, the \
-             operations that are asked for most. A server that does not answer is shown as silent, one whose process has \
-             ended as down.",
-            "Keys: q quits, s sorts by the next column, r turns the order, space pauses, + and - change the interval, the arrows \
-             select a server whose operations are shown, escape shows those of all. No colours with NO_COLOR in the environment.",
-            "With --once one table over one interval is printed, with --json a line of JSON each interval, or one with both. \
-             Exit status with --once: 1 if a server does not answer.",
+            "For each server and the whole cluster: operations, bytes read and written each second, requests that \
+             wait (queue), their mean time from arrival to start (wait), those being worked on (active), the share of \
+             the time in which the server works (busy), the share of its space that is used, and operations over the \
+             last minute; below, the operations that are asked for most. A server that does not answer is shown as \
+             silent, one whose process has ended as down.",
+            "Keys: q quits, s sorts by the next column, r turns the order, space pauses, + and - change the interval, \
+             the arrows select a server whose operations are shown, escape shows those of all. No colours with \
+             NO_COLOR in the environment.",
+            "With --once one table over one interval is printed, with --json a line of JSON each interval, or one \
+             with both. Exit status with --once: 1 if a server does not answer.",
         ],
         example: "tabane top\ntabane top --sort busy\ntabane top --once --json",
         options: &["once", "json", "sort", "reverse", "interval-ms", "color", "cluster"],
@@ -240,9 +244,10 @@ pub static ROWS: &[Command] = &[
         operands: "[SERVER]",
         operand_count: (0, 1),
         details: &[
-            "The logs of all servers of a run directory in order of time, or that of one server: a line for each event that an \
-             operator would act on, with time (UTC), level, server, the name of the event, facts and a message. Of one event \
-             a server writes at most 10 lines a minute; held_back tells how many more there were.",
+            "The logs of all servers of a run directory in order of time, or that of one server: a line for each \
+             event that an operator would act on, with time (UTC), level, server, the name of the event, facts and a \
+             message. Of one event a server writes at most 10 lines a minute; held_back tells how many more there \
+             were.",
             "Each server keeps at most 8 MiB of log in the run directory.",
         ],
         example: "tabane logs --level warning\ntabane logs 2 -f\ntabane logs --json -n 100",
@@ -258,12 +263,13 @@ pub static ROWS: &[Command] = &[
         operands: "",
         operand_count: (0, 0),
         details: &[
-            "Puts the tables of all servers side by side: each name leads to an inode of its kind, each inode has as many \
-             names as it says, each directory one below the root, each chunk a file that knows of it, and no file ends \
-             before its last byte. It may run while others work; what changes meanwhile is looked at again, and only what \
-             is wrong and stands still is reported.",
+            "Puts the tables of all servers side by side: each name leads to an inode of its kind, each inode has as \
+             many names as it says, each directory one below the root, each chunk a file that knows of it, and no \
+             file ends before its last byte. It may run while others work; what changes meanwhile is looked at again, \
+             and only what is wrong and stands still is reported.",
             "With --repair, inodes without a name are moved to /lost+found under their numbers, names of nothing are \
-             removed, link counts and sizes set, chunks of nothing freed. With --dry-run it only says what it would do.",
+             removed, link counts and sizes set, chunks of nothing freed. With --dry-run it only says what it would \
+             do.",
             "Exit status: 0 all is well, 1 faults were repaired, 4 faults are left, 8 the check could not be made.",
         ],
         example: "tabane check\ntabane check --repair --dry-run",
@@ -279,14 +285,14 @@ pub static ROWS: &[Command] = &[
         operands: "DIR",
         operand_count: (1, 1),
         details: &[
-            "DIR is the store that a server calls damaged: what 'tabane up' says names it. It is looked at on the machine \
-             that it is on, while no server uses it, and without a change unless --mend is there. What a start reads lies \
-             under checksums, journal, checkpoint and super. Where one bit has flipped under one of them, the checksum \
-             tells which: --mend puts it right, and nothing is lost.",
-            "Where more has changed, it is said and stays: what was there can't be known. Bytes of files are not looked at; \
-             in a cluster with --checksums 'tabane check --data' does that.",
-            "Exit status: 0 nothing is wrong, or all of it was mended; 1 something is wrong, or stays so; 2 nothing could be \
-             looked at.",
+            "DIR is the store that a server calls damaged: what 'tabane up' says names it. It is looked at on the \
+             machine that it is on, while no server uses it, and without a change unless --mend is there. What a \
+             start reads lies under checksums, journal, checkpoint and super. Where one bit has flipped under one of \
+             them, the checksum tells which: --mend puts it right, and nothing is lost.",
+            "Where more has changed, it is said and stays: what was there can't be known. Bytes of files are not \
+             looked at; in a cluster with --checksums 'tabane check --data' does that.",
+            "Exit status: 0 nothing is wrong, or all of it was mended; 1 something is wrong, or stays so; 2 nothing \
+             could be looked at.",
         ],
         example: "tabane salvage /dev/shm/job/server-0\ntabane salvage --mend /dev/shm/job/server-0",
         options: &["mend", "json"],
@@ -301,14 +307,15 @@ pub static ROWS: &[Command] = &[
         operands: "-- COMMAND...",
         operand_count: (1, MANY),
         details: &[
-            "Starts a cluster as 'up' does, runs the command with TABANE_CLUSTER and CHFS_SERVER in its environment, and \
-             takes the cluster down again when the command has ended or a signal asks to stop. Exit status: that of the \
-             command; 128 and the number of the signal if one ended it.",
-            "What was changed over a backing directory is carried back to it at the end. What could not go, or was not done \
-             when a second signal came, is listed, exit status 3 where the command had 0; then the servers are stopped, \
-             and all that they store stays for 'up' and 'down' with the run directory that is named.",
+            "Starts a cluster as 'up' does, runs the command with TABANE_CLUSTER and CHFS_SERVER in its environment, \
+             and takes the cluster down again when the command has ended or a signal asks to stop. Exit status: that \
+             of the command; 128 and the number of the signal if one ended it.",
+            "What was changed over a backing directory is carried back to it at the end. What could not go, or was \
+             not done when a second signal came, is listed, exit status 3 where the command had 0; then the servers \
+             are stopped, and all that they store stays for 'up' and 'down' with the run directory that is named.",
             "With --report a page says at the end what the servers did meanwhile, and what should be changed.",
-            "With --hosts the servers are on other hosts, as those of 'up'; the command runs here, and --mount mounts here and on all of them.",
+            "With --hosts the servers are on other hosts, as those of 'up'; the command runs here, and --mount mounts \
+             here and on all of them.",
         ],
         example: "tabane run --servers 4 -- sh -c 'tabane cp -r input :/ && ./simulate'\ntabane run --hosts auto -- srun ./simulate",
         options: &RUN_OPTIONS,
@@ -323,14 +330,14 @@ pub static ROWS: &[Command] = &[
         operands: "DIR",
         operand_count: (1, 1),
         details: &[
-            "Every program finds the cluster's files below DIR then. Works without root where fusermount3 (package fuse3) is \
-             installed; then only you may use the mount, unless --allow-other. What one mount, command or library changes \
-             all others see at once. Returns when the mount is there; a process in the background serves it, and writes what \
-             goes wrong to a log in the run directory.",
+            "Every program finds the cluster's files below DIR then. Works without root where fusermount3 (package \
+             fuse3) is installed; then only you may use the mount, unless --allow-other. What one mount, command or \
+             library changes all others see at once. Returns when the mount is there; a process in the background \
+             serves it, and writes what goes wrong to a log in the run directory.",
             "Set-user bits and device nodes mean nothing on a mount, unless root asks for them by --suid and --dev.",
-            "A DIR of /dev/fd/N is a descriptor of /dev/fuse that was inherited and is mounted already, as container runtimes \
-             hand it over (apptainer --fusemount): it is served, with the mount's options left to who mounted it, until \
-             that one takes it out of the tree.",
+            "A DIR of /dev/fd/N is a descriptor of /dev/fuse that was inherited and is mounted already, as container \
+             runtimes hand it over (apptainer --fusemount): it is served, with the mount's options left to who \
+             mounted it, until that one takes it out of the tree.",
         ],
         example: "tabane mount /mnt/job\nls -l /mnt/job\ntabane umount /mnt/job",
         options: &[
@@ -358,8 +365,8 @@ pub static ROWS: &[Command] = &[
         operands: "DIR",
         operand_count: (1, 1),
         details: &[
-            "Also clears a mount whose process was killed. One that is in use stays, unless --force: then it goes from the \
-             tree, the process that serves it ends, and programs that use it still get errors.",
+            "Also clears a mount whose process was killed. One that is in use stays, unless --force: then it goes \
+             from the tree, the process that serves it ends, and programs that use it still get errors.",
         ],
         example: "tabane umount /mnt/job",
         options: &["umount-force", "cluster"],

@@ -17,9 +17,9 @@ pub static ROWS: &[Command] = &[
         operand_count: (0, MANY),
         details: &[
             "One name a line, sorted. Without a path the root is listed.",
-            "Here and in other commands that take paths inside the cluster, a path may be a pattern: *, ? and [...] match within a \
-             name, \\ takes their meaning away. Quote it, or the shell will look among the files of this machine. What exists \
-             as it is written stands for itself.",
+            "Here and in other commands that take paths inside the cluster, a path may be a pattern: *, ? and [...] \
+             match within a name, \\ takes their meaning away. Quote it, or the shell will look among the files of \
+             this machine. What exists as it is written stands for itself.",
         ],
         example: "tabane ls -l /share\ntabane ls ':/results/*.dat'",
         options: &[
@@ -47,13 +47,14 @@ pub static ROWS: &[Command] = &[
         operand_count: (2, MANY),
         details: &[
             TWO_SIDES,
-            "Times and modes are kept, for the superuser also owners. As with cp(1), a target that is a directory gets the \
-             sources into it. Many files are under way at once, large ones in several pieces. With -r, symbolic links are \
-             copied as such; without, what they lead to.",
-            "-u and -n decide about files and links: directories are entered in any case, and those that exist stay as they \
-             are with -n. A file that fails is removed then, so that the next copy does not take it for whole.",
-            "On Ctrl-C small files under way are completed, large ones that are not whole are removed, and it says how far it \
-             came; a second Ctrl-C ends it at once.",
+            "Times and modes are kept, for the superuser also owners. As with cp(1), a target that is a directory \
+             gets the sources into it. Many files are under way at once, large ones in several pieces. With -r, \
+             symbolic links are copied as such; without, what they lead to.",
+            "-u and -n decide about files and links: directories are entered in any case, and those that exist stay \
+             as they are with -n. A file that fails is removed then, so that the next copy does not take it for \
+             whole.",
+            "On Ctrl-C small files under way are completed, large ones that are not whole are removed, and it says \
+             how far it came; a second Ctrl-C ends it at once.",
         ],
         example: "tabane cp -r /usr/share :/\ntabane cp :/share/doc/README README\ntabane cp -auv project :/",
         options: &[
@@ -97,8 +98,8 @@ pub static ROWS: &[Command] = &[
         operand_count: (1, 1),
         details: &[
             "The file is made, or emptied first if it exists.",
-            "On Ctrl-C the file is removed again, for it holds the first part only. When the input fails, or there is no space left, what was \
-             written so far stays.",
+            "On Ctrl-C the file is removed again, for it holds the first part only. When the input fails, or there is \
+             no space left, what was written so far stays.",
         ],
         example: "tabane put /archive.tar < archive.tar\ntar c directory | tabane put /directory.tar",
         options: &["mode", "chunk-size", "progress", "json", "cluster", "timeout-ms", "contact"],
@@ -126,8 +127,8 @@ pub static ROWS: &[Command] = &[
         operands: "MODE PATH...",
         operand_count: (2, MANY),
         details: &[
-            "MODE is octal, or symbolic as for chmod(1): u=rwx,go-w,a+X. A MODE that begins with - stands behind --. Symbolic \
-             links that are found on the way are left alone.",
+            "MODE is octal, or symbolic as for chmod(1): u=rwx,go-w,a+X. A MODE that begins with - stands behind --. \
+             Symbolic links that are found on the way are left alone.",
         ],
         example: "tabane chmod -R u=rwX,go= /private\ntabane chmod 2775 /share",
         options: &["recursive", "progress", "json", "cluster", "timeout-ms", "contact", "jobs", "traffic"],
@@ -142,8 +143,8 @@ pub static ROWS: &[Command] = &[
         operands: "[USER][:GROUP] PATH...",
         operand_count: (2, MANY),
         details: &[
-            "By name or number. Only root changes owners; owners change the group to one of their own. With -R, of symbolic \
-             links their own.",
+            "By name or number. Only root changes owners; owners change the group to one of their own. With -R, of \
+             symbolic links their own.",
         ],
         example: "tabane chown -R alice:physics /results",
         options: &["recursive", "progress", "json", "cluster", "timeout-ms", "contact", "jobs", "traffic"],
@@ -184,10 +185,11 @@ pub static ROWS: &[Command] = &[
         operands: "[PATH...]",
         operand_count: (0, MANY),
         details: &[
-            "All servers are searched at once, so paths come in no order. Conditions must all hold; there are no operators \
-             and no actions but those below. Options are written with one dash, as those of find(1), or with two.",
-            "The servers apply the conditions to the names they hold and send what matches; -count has them send numbers \
-             only. On a terminal, control characters in names are quoted as ls(1) does.",
+            "All servers are searched at once, so paths come in no order. Conditions must all hold; there are no \
+             operators and no actions but those below. Options are written with one dash, as those of find(1), or \
+             with two.",
+            "The servers apply the conditions to the names they hold and send what matches; -count has them send \
+             numbers only. On a terminal, control characters in names are quoted as ls(1) does.",
         ],
         example: "tabane find /share -name '*.html' -size +10k -count",
         options: &[
@@ -233,8 +235,8 @@ pub static ROWS: &[Command] = &[
         operand_count: (0, MANY),
         details: &[
             "One line for each directory, in units of 1,024 bytes: whole pages of what was written, and what was \
-             reserved; holes, directories and links take nothing. With --apparent-size or -b, sizes count instead. A file with \
-             several names is counted once.",
+             reserved; holes, directories and links take nothing. With --apparent-size or -b, sizes count instead. A \
+             file with several names is counted once.",
         ],
         example: "tabane du -sh /results\ntabane du -d 1 -b /",
         options: &[
@@ -261,8 +263,8 @@ pub static ROWS: &[Command] = &[
         operands: "PATH...",
         operand_count: (1, MANY),
         details: &[
-            "Symbolic links are removed, not followed. On Ctrl-C it ends what it has begun, says how many entries are gone, and \
-             leaves the others as they are.",
+            "Symbolic links are removed, not followed. On Ctrl-C it ends what it has begun, says how many entries are \
+             gone, and leaves the others as they are.",
         ],
         example: "tabane rm -r /share\ntabane rm '/results/*.tmp'",
         options: &["recursive", "force", "progress", "json", "cluster", "timeout-ms", "contact", "jobs", "traffic"],
@@ -316,8 +318,8 @@ pub static ROWS: &[Command] = &[
         operands: "PATH... NEW-PATH",
         operand_count: (2, MANY),
         details: &[
-            "A directory at the new path takes in what is renamed; anything else there is replaced. A directory is renamed \
-             with all that is in it, and can't be moved into itself.",
+            "A directory at the new path takes in what is renamed; anything else there is replaced. A directory is \
+             renamed with all that is in it, and can't be moved into itself.",
         ],
         example: "tabane mv /results/part /results/whole",
         options: &["no-replace", "exchange", "cluster", "timeout-ms", "contact"],
@@ -332,8 +334,8 @@ pub static ROWS: &[Command] = &[
         operands: "PATH...",
         operand_count: (1, MANY),
         details: &[
-            "Names of those in user.; with -d also their values, with -n one value, with -m - all names. Values are shown as \
-             text in quotes, or as 0s and base64 when they are no text.",
+            "Names of those in user.; with -d also their values, with -n one value, with -m - all names. Values are \
+             shown as text in quotes, or as 0s and base64 when they are no text.",
         ],
         example: "tabane getfattr -d /results/whole",
         options: &["attribute-name", "dump", "match", "no-dereference", "json", "cluster", "timeout-ms", "contact"],
@@ -348,8 +350,8 @@ pub static ROWS: &[Command] = &[
         operands: "PATH...",
         operand_count: (1, MANY),
         details: &[
-            "Names begin with user., or, for the superuser, with trusted. or security. A value is text, with or without \
-             quotes, 0x and hexadecimal digits, or 0s and base64; at most 64 KiB.",
+            "Names begin with user., or, for the superuser, with trusted. or security. A value is text, with or \
+             without quotes, 0x and hexadecimal digits, or 0s and base64; at most 64 KiB.",
         ],
         example: "tabane setfattr -n user.step -v 12 /results/whole",
         options: &[
@@ -372,9 +374,9 @@ pub static ROWS: &[Command] = &[
         operands: "PATH COMMAND...",
         operand_count: (2, MANY),
         details: &[
-            "Locks a file of the cluster, which is made when it does not exist, waits for the lock if somebody else has it, \
-             on whichever machine, and runs the command. The lock ends with the command, or with this program. Exit \
-             status: that of the command; 1 when the lock was not to be had with --nonblock.",
+            "Locks a file of the cluster, which is made when it does not exist, waits for the lock if somebody else \
+             has it, on whichever machine, and runs the command. The lock ends with the command, or with this \
+             program. Exit status: that of the command; 1 when the lock was not to be had with --nonblock.",
         ],
         example: "tabane flock /lock make -j8\ntabane flock -n /lock sh -c 'date > stamp' || echo busy",
         options: &["shared", "nonblock", "cluster", "timeout-ms", "contact"],
@@ -389,8 +391,9 @@ pub static ROWS: &[Command] = &[
         operands: "PATH...",
         operand_count: (1, MANY),
         details: &[
-            "Sizes as those of truncate(1): a number of bytes, with K, M, G or T, and in front + or - (more or less than \
-             now), < or > (at most, at least), / or % (rounded down or up to a multiple). What is added reads as zeros.",
+            "Sizes as those of truncate(1): a number of bytes, with K, M, G or T, and in front + or - (more or less \
+             than now), < or > (at most, at least), / or % (rounded down or up to a multiple). What is added reads as \
+             zeros.",
         ],
         example: "tabane truncate -s 1G /results/whole\ntabane truncate -s %4K /results/*",
         options: &["truncate-size", "no-create", "cluster", "timeout-ms", "contact"],
@@ -405,8 +408,8 @@ pub static ROWS: &[Command] = &[
         operands: "PATH",
         operand_count: (1, 1),
         details: &[
-            "Takes room on the servers of the range, so that writing there does not fail for want of it; the file is made if \
-             it does not exist. Options as those of fallocate(1).",
+            "Takes room on the servers of the range, so that writing there does not fail for want of it; the file is \
+             made if it does not exist. Options as those of fallocate(1).",
         ],
         example: "tabane fallocate -l 10G /results/whole\ntabane fallocate -p -o 1M -l 64M /results/whole",
         options: &["length", "offset", "keep-size", "punch-hole", "zero-range", "cluster", "timeout-ms", "contact"],
@@ -421,8 +424,8 @@ pub static ROWS: &[Command] = &[
         operands: "[PATH...]",
         operand_count: (0, MANY),
         details: &[
-            "A PATH has to exist, as for df(1), and shows the cluster that it is in: all servers, for each may hold parts of \
-             any file. What the files of a tree take there is told by du.",
+            "A PATH has to exist, as for df(1), and shows the cluster that it is in: all servers, for each may hold \
+             parts of any file. What the files of a tree take there is told by du.",
         ],
         example: "tabane df -h\ntabane df -h /results && tabane cp -r results :/",
         options: &["human", "json", "cluster", "timeout-ms", "contact"],
@@ -437,8 +440,8 @@ pub static ROWS: &[Command] = &[
         operands: "[PATH...]",
         operand_count: (0, MANY),
         details: &[
-            "Does what the servers' media can: on a disk file system or DAX what was synced survives power loss, on tmpfs \
-             nothing does. Without a path, everything on all servers.",
+            "Does what the servers' media can: on a disk file system or DAX what was synced survives power loss, on \
+             tmpfs nothing does. Without a path, everything on all servers.",
         ],
         example: "tabane sync /results/whole",
         options: &["cluster", "timeout-ms", "contact"],
@@ -470,11 +473,11 @@ pub static ROWS: &[Command] = &[
         operands: "[PATH...]",
         operand_count: (0, MANY),
         details: &[
-            "All files below the paths, and those that --from-list FILE (or -) names, one a line; each server fetches its own \
-             parts, many files at a time, and what is here already costs a question. Symbolic links below a path are not \
-             followed.",
-            "Exit status 3 where some could not be fetched; they are listed, and the same command again tries them alone, for \
-             the others are here.",
+            "All files below the paths, and those that --from-list FILE (or -) names, one a line; each server fetches \
+             its own parts, many files at a time, and what is here already costs a question. Symbolic links below a \
+             path are not followed.",
+            "Exit status 3 where some could not be fetched; they are listed, and the same command again tries them \
+             alone, for the others are here.",
         ],
         example: "tabane stage :/dataset\nfind-inputs | tabane stage --from-list -",
         options: &["from-list", "dry-run", "progress", "cluster", "timeout-ms", "contact", "jobs"],
@@ -489,9 +492,10 @@ pub static ROWS: &[Command] = &[
         operands: "[PATH...]",
         operand_count: (0, MANY),
         details: &[
-            "All files below the paths, and those that --from-list FILE (or -) names, one a line. What was changed and is not \
-             in the backing directory yet stays, and so does what somebody is being given just now; whoever reads the rest \
-             again has it fetched again. Servers that run out of room do the same by themselves.",
+            "All files below the paths, and those that --from-list FILE (or -) names, one a line. What was changed \
+             and is not in the backing directory yet stays, and so does what somebody is being given just now; \
+             whoever reads the rest again has it fetched again. Servers that run out of room do the same by \
+             themselves.",
             "With --dry-run it says how much that would be. Exit status 3 where some files could not be given up.",
         ],
         example: "tabane evict :/dataset\ntabane evict --dry-run :/",
@@ -507,11 +511,12 @@ pub static ROWS: &[Command] = &[
         operands: "[PATH...]",
         operand_count: (0, MANY),
         details: &[
-            "The servers do it, with what is below the paths or all there is. A file is written whole under a hidden name \
-             beside its own, and gets its name when all of it is there and synced; one that is written to meanwhile is \
-             tried again. With --wait the command ends when that is done.",
-            "Exit status 3 where some changes could not be carried back; they are listed with the reason, and stay here. What \
-             somebody else has changed there meanwhile is not replaced: ours goes beside it as NAME.tabane-ID.",
+            "The servers do it, with what is below the paths or all there is. A file is written whole under a hidden \
+             name beside its own, and gets its name when all of it is there and synced; one that is written to \
+             meanwhile is tried again. With --wait the command ends when that is done.",
+            "Exit status 3 where some changes could not be carried back; they are listed with the reason, and stay \
+             here. What somebody else has changed there meanwhile is not replaced: ours goes beside it as \
+             NAME.tabane-ID.",
         ],
         example: "tabane flush --wait\ntabane flush --wait :/results",
         options: &["wait", "progress", "cluster", "timeout-ms", "contact"],
