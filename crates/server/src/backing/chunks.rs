@@ -206,7 +206,7 @@ impl Core {
             };
             let (_held, write, is_zero) = match fetched.await {
                 Ok(fetched) => fetched,
-                Err(failure) => {
+                Err::<_, Failure>(failure) => {
                     let is_cut = {
                         let tables = self.tables.borrow();
                         let taken_up = tables.backing.get(file);
@@ -215,7 +215,8 @@ impl Core {
                     };
                     // Cut or written meanwhile, so that nobody wants it; or a flush may have put another one in its
                     // place, with the same bytes.
-                    match is_cut || self.learn_new_place(file, &place).await? {
+                    let lacks_room = failure.status == wire::Status::NoSpace;
+                    match is_cut || !lacks_room && self.learn_new_place(file, &place).await? {
                         true => continue,
                         false => return Err(failure),
                     }
