@@ -4,7 +4,8 @@
 //!
 //! Of the many orders that come to the same only one is tried. Each rule below turns an order that fits into another
 //! one that fits, so leaving out what it forbids loses none (after Godefroid, "Partial-order methods", 1996):
-//! 1. A look, which never changes anything, comes as early as it is true.
+//! 1. A look, which never changes anything, comes as early as it is true, and an operation that changes nothing any
+//!    more as early as that is so.
 //! 2. Of two neighbours that may be swapped without a difference the one that ends first comes first. An operation of
 //!    unknown outcome never ends, so it comes directly before one that needs it.
 //! 3. An operation of unknown outcome without which its successors lead to the same state is left out.
@@ -39,6 +40,11 @@ pub trait Object {
 
     /// Whether the operation only looks: in no state does it change what others are told.
     fn is_look(&self, operation: usize) -> bool;
+
+    /// Whether the operation changes nothing any more from this state on, whatever comes before it.
+    fn is_spent(&self, _state: &Self::State, _operation: usize, _done: &Done) -> bool {
+        false
+    }
 
     /// The second step of a look in two steps that begins with this operation.
     fn second_step(&self, _operation: usize) -> Option<usize> {
@@ -314,8 +320,11 @@ impl<O: Object> Search<'_, O> {
         Frame { state, candidates, next: 0, placed, unknown_run }
     }
 
-    /// The look, with its second step, and the state after it, if it is true in this state.
+    /// The look, with its second step, and the state after it, if it is true in this state. Or what is spent.
     fn true_looks(&mut self, state: &O::State, look: usize) -> Option<(Vec<usize>, O::State)> {
+        if self.object.is_spent(state, look, &self.done) {
+            return Some((vec![look], state.clone()));
+        }
         if !self.object.is_look(look) || self.is_unknown(look) {
             return None;
         }

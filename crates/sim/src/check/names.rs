@@ -141,6 +141,17 @@ impl Object for Names<'_> {
         self.operations.get(operation).is_some_and(|(_, operation, _)| only_looks(operation))
     }
 
+    /// Of the returns of one loss all but the first.
+    fn is_spent(&self, state: &Tree, operation: usize, done: &Done) -> bool {
+        let own_count = self.operations.len();
+        match operation.checked_sub(own_count).map(|step| self.steps[step]) {
+            Some(LossStep::Return { server, kept, .. }) => {
+                done.contains(own_count + kept) && !state.undo.contains_key(&server)
+            }
+            _ => false,
+        }
+    }
+
     fn second_step(&self, operation: usize) -> Option<usize> {
         (self.operations.get(operation)?.2 == OperationPart::Find).then_some(operation + 1)
     }
@@ -152,7 +163,10 @@ impl Object for Names<'_> {
         // What a loss of power takes back may bring an inode anywhere.
         let own_count = self.operations.len();
         let keeps = (0..self.steps.len()).all(|step| done.contains(own_count + step));
-        if keeps { self.ahead.hopeless_look(state, done) } else { None }
+        if !keeps {
+            return None;
+        }
+        self.ahead.name_in_the_way(state, done).or_else(|| self.ahead.hopeless_look(state, done))
     }
 
     fn is_same(&self, before: &Tree, after: &Tree, _look: usize) -> bool {

@@ -1,7 +1,8 @@
 //! What can't come true any more: a look that found an inode somewhere, or with some mode, where that inode is in the
 //! state and no operation is left that could bring it there, or give it that mode. Without this the search would
 //! notice only where the look has its place, and try all orders of what lies between. Likewise a look that found no
-//! names at all, where there are more of a name than operations are left that could remove one.
+//! names at all, where there are more of a name than operations are left that could remove one; and what made a new
+//! name, where that is there and no operation is left that could take it away before.
 
 use super::{OperationPart, Tree, finds_nothing};
 use crate::history::{Action, Moment, Operation, Outcome, Path};
@@ -32,6 +33,20 @@ struct ModeChange<'a> {
     start: Moment,
 }
 
+/// An operation that made a name which was not there.
+struct NewName<'a> {
+    path: &'a Path,
+    position: usize,
+    end: Moment,
+}
+
+/// Something that may take this path, and what is below, away.
+struct Departure<'a> {
+    from: &'a Path,
+    position: usize,
+    start: Moment,
+}
+
 /// Something that may bring inodes which are there to this path and below.
 struct Move<'a> {
     to: &'a Path,
@@ -47,6 +62,8 @@ pub(super) struct Ahead<'a> {
     moves: Vec<Move<'a>>,
     /// What may take a name out of its directory, by the name's last part.
     removals: BTreeMap<&'a str, Vec<usize>>,
+    departures: Vec<Departure<'a>>,
+    new_names: Vec<NewName<'a>>,
     /// The look that found no names at all.
     end: Option<usize>,
 }
@@ -64,6 +81,9 @@ impl<'a> Ahead<'a> {
 
     fn note(&mut self, position: usize, number: usize, operation: &'a Operation) {
         let (start, end) = (operation.start, operation.end);
+        if let Some(path) = new_name(operation) {
+            self.new_names.push(NewName { path, position, end });
+        }
         match (&operation.action, &operation.outcome) {
             (Action::Stat { path }, Outcome::Seen(seen) | Outcome::SeenInPart(seen)) => {
                 let mode = (seen.kind != Kind::Symlink).then_some(seen.mode);
@@ -79,12 +99,13 @@ impl<'a> Ahead<'a> {
                 self.mode_changes.push(ModeChange { path, mode, found, used, number, start });
             }
             (Action::LinkOpen { path, .. }, _) => self.moves.push(Move { to: path, position, start }),
-            (Action::Unlink { path } | Action::RemoveDirectory { path }, _) => self.note_removal(path, position),
+            (Action::Unlink { path } | Action::RemoveDirectory { path }, _) => self.note_removal(path, position, start),
             (Action::Link { from, to }, _) if from != to => self.moves.push(Move { to, position, start }),
             (Action::Rename { from, to, exchange, .. }, _) if from != to => {
                 self.moves.push(Move { to, position, start });
-                self.note_removal(from, position);
+                self.note_removal(from, position, start);
                 if *exchange {
+                    self.departures.push(Departure { from: to, position, start });
                     self.moves.push(Move { to: from, position, start });
                 }
             }
@@ -93,7 +114,8 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    fn note_removal(&mut self, path: &'a Path, position: usize) {
+    fn note_removal(&mut self, path: &'a Path, position: usize, start: Moment) {
+        self.departures.push(Departure { from: path, position, start });
         self.removals.entry(path.name()).or_default().push(position);
     }
 
@@ -128,6 +150,19 @@ impl<'a> Ahead<'a> {
         None
     }
 
+    /// The position of an operation that made a name which is there and stays until then.
+    pub(super) fn name_in_the_way(&self, state: &Tree, done: &Done) -> Option<usize> {
+        let may_go = |new: &NewName| {
+            let frees = |way: &&Departure| new.path.lies_in(way.from) && way.start < new.end;
+            let is_left = |way: &Departure| way.position != new.position && !done.contains(way.position);
+            self.departures.iter().filter(frees).any(is_left)
+        };
+        let is_stuck = |new: &&NewName| {
+            !done.contains(new.position) && state.entries.contains_key(new.path) && !may_go(new)
+        };
+        self.new_names.iter().find(is_stuck).map(|new| new.position)
+    }
+
     fn may_be_found(&self, state: &Tree, key: usize, claim: &InodeClaim, done: &Done) -> bool {
         match done.contains(claim.found) {
             true => state.found.get(&claim.number) == Some(&key),
@@ -151,6 +186,23 @@ impl<'a> Ahead<'a> {
     fn may_lead_to(&self, state: &Tree, path: &Path, key: usize, end: Moment, done: &Done) -> bool {
         let mut moves = self.moves.iter().filter(|way| way.start < end && path.lies_in(way.to));
         state.entries.get(path) == Some(&key) || moves.any(|way| !done.contains(way.position))
+    }
+}
+
+/// The name that an operation has made, if it was told so, and was not there before.
+fn new_name(operation: &Operation) -> Option<&Path> {
+    if matches!(operation.outcome, Outcome::Failed(_) | Outcome::Unknown(_)) {
+        return None;
+    }
+    match &operation.action {
+        Action::Open { path, create: true, exclusive: true, .. }
+        | Action::LinkOpen { path, .. }
+        | Action::MakeDirectory { path, .. }
+        | Action::MakeSymlink { path, .. }
+        | Action::MakeNode { path, .. } => Some(path),
+        Action::Link { to, .. } => Some(to),
+        Action::Rename { from, to, no_replace: true, exchange: false } if from != to => Some(to),
+        _ => None,
     }
 }
 
@@ -201,11 +253,14 @@ mod tests {
         match random.below(16) {
             0..3 => Action::MakeDirectory { path, mode },
             3..5 => {
-                let (create, exclusive, truncate) = (random.percent(70), false, false);
+                let (create, exclusive, truncate) = (random.percent(70), random.percent(30), false);
                 Action::Open { path, create, exclusive, truncate, mode, chunk_size: 4096 }
             }
             5..8 => Action::ChangeMode { path, mode },
-            8..11 => Action::Rename { from: path, to, no_replace: false, exchange: random.percent(30) },
+            8..11 => {
+                let exchange = random.percent(30);
+                Action::Rename { from: path, to, no_replace: !exchange && random.percent(30), exchange }
+            },
             11 => Action::Link { from: path, to },
             12 => Action::Unlink { path },
             _ => Action::Stat { path },
