@@ -9,6 +9,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use wire::credentials::{Credentials, Groups};
+use wire::label::Label;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::{Cluster, Status};
 
@@ -22,6 +23,8 @@ pub struct Options {
     pub timeout_ms: u64,
     /// On whose behalf: what the servers and the directories on a path are asked to allow.
     pub user: Credentials,
+    /// Whose job it is of: servers count by it.
+    pub label: Label,
     /// Permission bits that new files and directories do not get.
     pub umask: u32,
     /// Bytes of a chunk of new files; 0 takes the cluster's.
@@ -44,6 +47,7 @@ impl Default for Options {
         Options {
             timeout_ms: TIMEOUT_MS_DEFAULT,
             user: Credentials::new(0, 0),
+            label: Label::default(),
             umask: 0o022,
             chunk_size: 0,
             is_low_priority: false,
@@ -117,7 +121,36 @@ pub const TABLE: &[OptionRow] = &[
         unit: "auto|always|off",
         help: "whether servers of other machines are reached through one server: auto, when there are more than 256 of them",
     },
+    OptionRow {
+        variable: "TABANE_JOB",
+        default: "",
+        unit: "name",
+        help: "the job that servers count this process's requests to; else the batch system's id of it",
+    },
+    OptionRow { variable: "TABANE_STEP", default: "", unit: "name", help: "the step of TABANE_JOB" },
 ];
+
+/// Variables by which batch systems tell a job's id and the step of it, ours first.
+const JOB_VARIABLES: [(&str, &str); 6] = [
+    ("TABANE_JOB", "TABANE_STEP"),
+    ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    ("PBS_JOBID", ""),
+    ("LSB_JOBID", "LSB_JOBINDEX"),
+    ("OAR_JOB_ID", ""),
+    ("FLUX_JOB_ID", ""),
+];
+/// Variables by which starters of parallel programs tell a process its rank.
+const RANK_VARIABLES: [&str; 5] = ["PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "FLUX_TASK_RANK", "SLURM_PROCID"];
+
+/// The label of this process, by variables and what the kernel says of it.
+fn own_label(variable: impl Fn(&str) -> Option<String>) -> Label {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let found = JOB_VARIABLES.iter().find_map(|(job, step)| Some((variable(job)?, variable(step))));
+    let (job, step) = found.unwrap_or_default();
+    let rank = RANK_VARIABLES.iter().find_map(|name| variable(name));
+    let [host, program] = [read("/proc/sys/kernel/hostname"), read("/proc/self/comm")];
+    Label::new(&job, &step.unwrap_or_default(), &rank.unwrap_or_default(), &host, &program)
+}
 
 /// Values of environment variables, in the order of `names`. Doors call this once, at start-up.
 #[allow(clippy::disallowed_methods)] // This is the one place where the client's options are read.
@@ -135,6 +168,10 @@ impl Options {
         if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
             options.take_process_status(&status);
         }
+        options.label = own_label(|name| match name {
+            "" => None,
+            name => take_variables([name])[0].take(),
+        });
         let variables = ["TABANE_TIMEOUT_MS", "TABANE_CHUNK_SIZE", "TABANE_CONTACT", "TABANE_RELAY"];
         let [timeout_ms, chunk_size, contact, relaying] = take_variables(variables);
         if let Some(text) = timeout_ms {

@@ -132,6 +132,7 @@ impl Raw {
             level: LEVEL_CLIENT,
             session,
             user: Credentials::new(reactor::process::user(), 0),
+            label: wire::label::Label::default(),
             timeout: 10_000_000_000,
             relay: None,
         };

@@ -66,6 +66,7 @@ fn run_client(seconds: u64, session: u64, addresses: &[String]) {
                 level: 0,
                 session,
                 user: Credentials::new(0, 0),
+                label: wire::label::Label::default(),
                 timeout: 10_000_000_000,
                 relay: None,
             };

@@ -128,6 +128,7 @@ fn main() {
             level: 0,
             session: 1,
             user: Credentials::new(0, 0),
+            label: wire::label::Label::default(),
             timeout: 60_000_000_000,
             relay: None,
         };

@@ -142,6 +142,10 @@ struct ExecutorInner {
     look_in: Cell<u32>,
     /// The time, if the clock was read just before the next turn.
     just_now: Cell<Option<Nanos>>,
+    /// When the clock was last read for a task, before the last look for events, and before the one before that.
+    last_reading: Cell<Nanos>,
+    last_look: Cell<Nanos>,
+    look_before: Cell<Nanos>,
     counters: Counters,
     started: Nanos,
     background_debt: Cell<u32>,
@@ -184,6 +188,9 @@ impl Reactor {
             wait: Cell::new(None),
             look_in: Cell::new(0),
             just_now: Cell::new(None),
+            last_reading: Cell::new(driver.now()),
+            last_look: Cell::new(driver.now()),
+            look_before: Cell::new(driver.now()),
             counters: Counters::default(),
             started: driver.now(),
             background_debt: Cell::new(0),
@@ -216,7 +223,23 @@ impl Reactor {
 
     /// Monotonic time.
     pub fn now(&self) -> Nanos {
-        self.0.driver.now()
+        let now = self.0.driver.now();
+        self.0.last_reading.set(now);
+        now
+    }
+
+    /// The earliest time at which something can have arrived that was found in this turn and had not been there before:
+    /// the look for events before had not seen it. No clock is read for it.
+    pub fn arrival_floor(&self) -> Nanos {
+        self.0.look_before.get()
+    }
+
+    /// A turn is about to begin. Where the loop was idle it would have seen at once whatever arrived before.
+    pub(crate) fn note_turn(&self, now: Nanos, was_idle: bool) {
+        match was_idle {
+            true => self.0.note_idle(now),
+            false => self.0.last_reading.set(now),
+        }
     }
 
     /// Nanoseconds since the epoch.
@@ -329,7 +352,10 @@ impl Reactor {
         let inner = &*self.0;
         count(&inner.counters.turns);
         // Events that ended a wait have just been taken.
-        let events = inner.polled.replace(false) || inner.driver.poll();
+        let events = inner.polled.replace(false) || {
+            inner.note_look(inner.last_reading.get());
+            inner.driver.poll()
+        };
         let events = inner.fire_timers() | events;
         let events = inner.was_busy_at_gates.replace(false) | inner.look_at_gates() | events;
         let received = inner.driver.received();
@@ -428,6 +454,18 @@ impl ExecutorInner {
             task.cancel();
         }
         self.queue.close();
+    }
+
+    /// Events are about to be looked for, not before `now`.
+    fn note_look(&self, now: Nanos) {
+        self.last_reading.set(now);
+        self.look_before.set(self.last_look.replace(now));
+    }
+
+    fn note_idle(&self, now: Nanos) {
+        self.last_reading.set(now);
+        self.last_look.set(now);
+        self.look_before.set(now);
     }
 
     fn fire_timers(&self) -> bool {
@@ -539,6 +577,7 @@ impl ExecutorInner {
             }
             self.look_in.set(0);
             let yielded = self.driver.now();
+            self.note_look(yielded);
             let events = self.driver.poll();
             self.polled.set(events);
             let was_busy = self.look_at_gates();
@@ -572,7 +611,9 @@ impl ExecutorInner {
             self.driver.wait(deadline);
             self.queue.end_sleep();
         }
-        self.waiting.borrow_mut().note_slept(self.driver.now() - slept_from);
+        let woken = self.driver.now();
+        self.waiting.borrow_mut().note_slept(woken - slept_from);
+        self.note_idle(woken);
         self.end_wait(true);
     }
 

@@ -16,6 +16,7 @@ use wire::handshake::{
     Challenge, GREETING_MAGIC, Greeting, HANDSHAKE_SIZE_MAX, HELLO_SIZE_MAX, Hello, MAC_SIZE, NONCE_SIZE, Proven, Role,
     VOUCHER_SIZE, Welcome,
 };
+use wire::label::Label;
 use wire::{Cluster, Decode, Encode, PROTOCOL_VERSION, Protection, Status};
 
 /// What a handshake ended with when it did not succeed.
@@ -194,6 +195,7 @@ pub(crate) struct Introduction {
     /// See `Hello`.
     pub welcomes: u64,
     pub user: Credentials,
+    pub label: Label,
 }
 
 /// The connecting side: the stream on which to go on, and the server's welcome. Errors name what the other side
@@ -235,6 +237,7 @@ pub(crate) async fn introduce(
         session: who.session,
         welcomes: who.welcomes,
         user: who.user.clone(),
+        label: who.label.clone(),
     };
     let protection = protection_of(cluster, stream);
     send_bytes(stream, &secret.prove(protection, FOR_HELLO, hello.to_bytes())).await?;

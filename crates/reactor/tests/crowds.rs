@@ -85,6 +85,7 @@ impl Fixture {
             level,
             session: self.next_session.replace(self.next_session.get() + 1),
             user: Credentials::new(0, 0),
+            label: wire::label::Label::default(),
             timeout: 60 * SECOND,
             relay: None,
         };

@@ -93,6 +93,7 @@ fn channel(reactor: &Reactor, cluster: &Rc<Cluster>) -> Channel {
         level: 0,
         session: 5,
         user: Credentials::new(0, 0),
+        label: wire::label::Label::default(),
         timeout: TIMEOUT,
         relay: None,
     };

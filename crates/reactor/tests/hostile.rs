@@ -88,6 +88,7 @@ fn fixture(is_local: bool) -> Fixture {
         level: 0,
         session: 1,
         user: Credentials::new(0, 0),
+        label: wire::label::Label::default(),
         timeout: 5 * SECOND,
         relay: None,
     };
@@ -123,6 +124,7 @@ impl Fixture {
             session: 2,
             welcomes: 0,
             user: Credentials { uid: 6, gid: 7, groups: Groups::new(&[5, 4000, 77]) },
+            label: wire::label::Label::default(),
         }
     }
 

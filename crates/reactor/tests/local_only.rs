@@ -63,6 +63,7 @@ fn clients_of_other_machines_are_refused() {
             level,
             session: 5,
             user: Credentials::new(0, 0),
+            label: wire::label::Label::default(),
             timeout: TIMEOUT,
             relay: None,
         };

@@ -118,6 +118,7 @@ fn channel_on(reactor: &Reactor, cluster: &Rc<Cluster>, session: u64, timeout: u
         level: 0,
         session,
         user: Credentials::new(0, 0),
+        label: wire::label::Label::default(),
         timeout,
         relay: None,
     };

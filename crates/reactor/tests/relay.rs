@@ -111,6 +111,7 @@ fn client(servers: &Servers, contact: u32, session: u64) -> (Relay, Vec<Channel>
         level: 0,
         session,
         user: Credentials::new(session as u32, 7),
+        label: wire::label::Label::default(),
         timeout: 4 * SECOND,
         relay,
     };

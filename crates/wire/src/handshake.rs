@@ -10,6 +10,7 @@
 
 use crate::codec::{Decode, Decoder, Encode, Malformed};
 use crate::credentials::{Credentials, GROUP_COUNT_MAX};
+use crate::label::{LABEL_SIZE_MAX, Label};
 use crate::message;
 
 pub const NONCE_SIZE: usize = 32;
@@ -18,7 +19,7 @@ pub const VOUCHER_SIZE: usize = 16;
 /// Largest handshake message, in bytes; one with a `Hello` is larger, for the groups in it.
 pub const HANDSHAKE_SIZE_MAX: usize = 256;
 /// Largest message with a `Hello`, in bytes.
-pub const HELLO_SIZE_MAX: usize = 256 + GROUP_COUNT_MAX * size_of::<u32>();
+pub const HELLO_SIZE_MAX: usize = 256 + GROUP_COUNT_MAX * size_of::<u32>() + LABEL_SIZE_MAX + 5 * size_of::<u32>();
 pub const GREETING_MAGIC: u64 = u64::from_le_bytes(*b"TABANEhi");
 
 /// Who connects.
@@ -98,6 +99,8 @@ message! {
         pub welcomes: u64,
         /// On whose behalf; of servers, root.
         pub user: Credentials,
+        /// Of clients: whose job, for those who look at what the servers did.
+        pub label: Label,
     }
 }
 

@@ -12,6 +12,7 @@ pub mod handshake;
 pub mod header;
 mod id_hash;
 pub mod identity;
+pub mod label;
 pub mod layout;
 pub mod limits;
 pub mod messages;
@@ -47,4 +48,4 @@ pub use operation::Operation;
 pub use status::Status;
 
 /// Version of the protocol. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 15;
+pub const PROTOCOL_VERSION: u32 = 16;

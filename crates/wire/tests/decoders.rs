@@ -9,6 +9,7 @@ use std::path::Path;
 use wire::credentials::{Credentials, Groups};
 use wire::fuzz::decode_everything;
 use wire::handshake::{GREETING_MAGIC, Greeting, Hello, Role};
+use wire::label::Label;
 use wire::layout::ChunkRange;
 use wire::messages::*;
 use wire::search::{Order, Test, Tests, Verdict};
@@ -70,6 +71,7 @@ fn seeds() -> Vec<Vec<u8>> {
         session: 8,
         welcomes: 3,
         user: Credentials { uid: 3, gid: 4, groups: Groups::new(&[4, 5, 70_000]) },
+        label: Label::new("812", "0", "3", "node1", "ior"),
     };
     let other = entry.clone();
     let node = MakeNodeRequest { entry: entry.clone(), kind: Kind::Fifo, mode: 0o600, device: 0, group: Some(1) };

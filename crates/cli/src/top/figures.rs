@@ -28,7 +28,6 @@ pub struct Totals {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     pub totals: Totals,
-    pub queued: u64,
     pub active: u64,
     pub connections: u64,
     pub bytes_total: u64,
@@ -62,7 +61,7 @@ fn totals_of(classes: &Value, time_ns: u64, busy_ns: u64) -> Totals {
     Totals {
         time_ns,
         operations,
-        started: operations + class_sum(classes, "req_active"),
+        started: class_sum(classes, "arrivals"),
         wait_ns: class_sum(classes, "req_waittime_ns"),
         bytes_read: class_sum(classes, "bytes_out"),
         bytes_written: class_sum(classes, "bytes_in"),
@@ -96,7 +95,6 @@ impl Report {
         let samples = report["samples"].as_array().into_iter().flatten();
         Report {
             totals,
-            queued: class_sum(classes, "req_qdepth"),
             active: class_sum(classes, "req_active").saturating_sub(number(own, "req_active")),
             connections: number(report, "connections"),
             bytes_total: number(&report["store"], "bytes_total"),
@@ -115,7 +113,9 @@ pub struct Rates {
     pub operations: f64,
     pub bytes_read: f64,
     pub bytes_written: f64,
-    /// Mean time from arrival to start; `None` when nothing was started.
+    /// Requests that waited, on average over the time.
+    pub queued: f64,
+    /// Mean time that a request waited; `None` when none came.
     pub wait_ns: Option<f64>,
     /// Share of the time in which the server's loop worked, 0 to 1. For a cluster the mean.
     pub busy: f64,
@@ -134,6 +134,7 @@ impl Rates {
             operations: per_second(before.operations, after.operations),
             bytes_read: per_second(before.bytes_read, after.bytes_read),
             bytes_written: per_second(before.bytes_written, after.bytes_written),
+            queued: after.wait_ns.saturating_sub(before.wait_ns) as f64 / (seconds * 1e9),
             wait_ns: (started > 0).then(|| after.wait_ns.saturating_sub(before.wait_ns) as f64 / started as f64),
             busy: (per_second(before.busy_ns, after.busy_ns) / 1e9).clamp(0.0, 1.0),
         })
@@ -249,6 +250,7 @@ pub fn join_rates(rates: impl Iterator<Item = Rates>) -> Option<Rates> {
         sum.bytes_read += one.bytes_read;
         sum.bytes_written += one.bytes_written;
         sum.busy += one.busy;
+        sum.queued += one.queued;
         if let Some(wait_ns) = one.wait_ns {
             // Weighted by what was done; a server that only began something counts a little.
             let weight = one.operations.max(f64::MIN_POSITIVE);
@@ -284,12 +286,12 @@ mod tests {
     /// Goal: our own questions are no operations, and what a report lacks counts as zero.
     #[test]
     fn reports() {
-        let class = json!({"finished": 7, "req_active": 3, "req_qdepth": 2, "bytes_in": 50, "bytes_out": 60, "req_waittime_ns": 9});
+        let class = json!({"finished": 7, "arrivals": 10, "req_active": 3, "req_qdepth": 2, "bytes_in": 50, "bytes_out": 60, "req_waittime_ns": 9});
         let own = json!({"finished": 2, "arrivals": 3, "req_active": 1, "bytes_out": 10, "req_waittime_ns": 1});
         let report = Report::parse(
             &json!({"classes": {"metadata": class}, "operations": {"Statistics": own, "Open": {"finished": 5}}}),
         );
-        assert_eq!((report.totals.operations, report.totals.started, report.active, report.queued), (5, 7, 2, 2));
+        assert_eq!((report.totals.operations, report.totals.started, report.active), (5, 7, 2));
         assert_eq!((report.totals.bytes_read, report.totals.bytes_written, report.totals.wait_ns), (50, 50, 8));
         assert_eq!(report.kinds.len(), 1);
         assert_eq!(Report::parse(&json!({})), Report::default());

@@ -293,7 +293,7 @@ fn draw_row(buffer: &mut Buffer, places: &[(u16, u16)], y: u16, row: &Row, palet
             Column::State => row.state.as_ref().map_or(Style::new(), |state| palette.state(state)),
             Column::Busy => row.busy.map_or(Style::new(), |share| palette.share(share)),
             Column::Space => row.space.map_or(Style::new(), |share| palette.share(share)),
-            Column::Queued if row.queued.is_some_and(|queued| queued > 0) => palette.colour(Color::Yellow),
+            Column::Queued if row.queued.is_some_and(|queued| queued >= 1.0) => palette.colour(Color::Yellow),
             _ if text == "-" || (text == "0" && *column != Column::Server) => palette.dim(),
             _ => Style::new(),
         };

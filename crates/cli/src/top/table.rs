@@ -81,7 +81,7 @@ pub struct Row {
     pub name: String,
     pub state: Option<State>,
     pub rates: Option<Rates>,
-    pub queued: Option<u64>,
+    pub queued: Option<f64>,
     pub active: Option<u64>,
     pub busy: Option<f64>,
     /// Share of the store that is used.
@@ -96,7 +96,7 @@ impl Row {
             name: server.index.to_string(),
             state: Some(server.state),
             rates,
-            queued: report.map(|report| report.queued),
+            queued: rates.map(|rates| rates.queued),
             active: report.map(|report| report.active),
             busy: rates.map(|rates| rates.busy),
             space: report.and_then(|report| used(report.bytes_total, report.bytes_free)),
@@ -115,7 +115,7 @@ impl Row {
             name: "cluster".to_owned(),
             state: None,
             rates,
-            queued: any.then(|| reports().map(|report| report.queued).sum()),
+            queued: rates.map(|rates| rates.queued),
             active: any.then(|| reports().map(|report| report.active).sum()),
             busy: rates.map(|rates| rates.busy),
             space: used(total, free),
@@ -138,12 +138,17 @@ pub fn cells(row: &Row) -> [String; 10] {
         Column::Operations => rate(&|rates| count_short(rates.operations)),
         Column::Read => rate(&|rates| size_short(rates.bytes_read as u64)),
         Column::Written => rate(&|rates| size_short(rates.bytes_written as u64)),
-        Column::Queued => row.queued.map_or_else(dash, |queued| queued.to_string()),
+        Column::Queued => row.queued.map_or_else(dash, depth_short),
         Column::Wait => rate(&|rates| rates.wait_ns.map_or_else(dash, span_short)),
         Column::Active => row.active.map_or_else(dash, |active| active.to_string()),
         Column::Busy => percent(row.busy),
         Column::Space => percent(row.space),
     })
+}
+
+/// A mean number of requests: with a digit behind the point below 10.
+fn depth_short(depth: f64) -> String {
+    if depth < 9.95 { format!("{depth:.1}") } else { format!("{depth:.0}") }
 }
 
 /// A time in three letters and a unit.

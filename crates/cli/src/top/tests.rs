@@ -41,7 +41,6 @@ fn server(index: u32, state: State) -> ServerView {
         ]);
         track.take(Report {
             totals: totals.clone(),
-            queued: u64::from(index) * 3,
             active: u64::from(index) + 1,
             connections: 7,
             bytes_total: 1 << 30,

@@ -166,7 +166,7 @@ fn figure(server: &ServerView, column: Column) -> Option<f64> {
         Column::Operations => row.rates.map(|rates| rates.operations),
         Column::Read => row.rates.map(|rates| rates.bytes_read),
         Column::Written => row.rates.map(|rates| rates.bytes_written),
-        Column::Queued => row.queued.map(|queued| queued as f64),
+        Column::Queued => row.queued,
         Column::Wait => row.rates.and_then(|rates| rates.wait_ns),
         Column::Active => row.active.map(|active| active as f64),
         Column::Busy => row.busy,

@@ -96,6 +96,7 @@ impl Common {
             level: LEVEL_CLIENT,
             session: self.session(),
             user: self.options.user.clone(),
+            label: self.options.label.clone(),
             timeout: self.silence(),
             relay: None,
         };

@@ -5,6 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::rc::Rc;
 use wire::credentials::Credentials;
 use wire::handshake::Role;
+use wire::label::Label;
 use wire::{Cluster, Encode, FileId, Operation, Status};
 
 /// Whom a channel speaks to, and as whom.
@@ -20,6 +21,8 @@ pub struct ChannelOptions {
     pub level: u8,
     pub session: u64,
     pub user: Credentials,
+    /// Whose job, of clients.
+    pub label: Label,
     /// Silence after which a call fails.
     pub timeout: Nanos,
     /// The way to a server of another machine, while that way is open; else the server's address counts. One for full

@@ -244,6 +244,7 @@ impl ChannelInner {
             session: options.session,
             welcomes,
             user: options.user.clone(),
+            label: options.label.clone(),
         }
     }
 

@@ -238,6 +238,7 @@ impl TunnelInner {
             session: options.session,
             welcomes: 0,
             user: options.user.clone(),
+            label: options.label.clone(),
         };
         let introduced = introduce(&self.reactor, stream, &options.cluster, &introduction, |_, _| false).await;
         introduced.map(|(stream, _)| {

@@ -52,13 +52,24 @@ pub(super) struct PendingRequest {
     pub(super) arrived: Nanos,
 }
 
+/// Bytes of a stream that were read together.
+#[derive(Clone, Copy, Default)]
+struct LastRead {
+    /// Of the whole stream by then.
+    bytes: u64,
+    /// When they were read, and when they can have arrived at the earliest.
+    read: Nanos,
+    arrived: Nanos,
+    /// Whether nothing more was there.
+    is_all: bool,
+}
+
 pub(super) struct ConnectionState {
     pub(super) receiving: RequestStage,
     pub(super) held: Vec<PendingRequest>,
     pub(super) params_held: usize,
-    /// Bytes of the stream that had been read when a request was taken that came with the last of them, and when that
-    /// was.
-    pub(super) last_read: (u64, Nanos),
+    /// The last bytes of the stream that were read.
+    last_read: LastRead,
     pub(super) replies_held: Rc<Cell<usize>>,
     pub(super) body_waker: Option<Waker>,
     /// While the driving task runs, replies wait for its end to travel together.
@@ -98,7 +109,7 @@ impl Connection {
                 receiving: RequestStage::Head,
                 held: Vec::new(),
                 params_held: 0,
-                last_read: (0, 0),
+                last_read: LastRead { is_all: true, ..LastRead::default() },
                 replies_held: Rc::default(),
                 body_waker: None,
                 corked: false,
@@ -195,7 +206,10 @@ impl Connection {
                         ReceiveProgress::Progress
                     }
                     Some((header, params)) => ReceiveProgress::Request(header, params),
-                    None => ReceiveProgress::Wait,
+                    None => {
+                        state.last_read.is_all = true;
+                        ReceiveProgress::Wait
+                    }
                 });
             }
         };
@@ -241,11 +255,14 @@ impl Connection {
             return protocol(Status::BadMessage, "call id is in use");
         }
         let taken = serving.reactor.now();
-        let read = self.link.borrow().bytes_received;
-        if state.last_read.0 != read {
-            state.last_read = (read, taken);
+        let bytes = self.link.borrow().bytes_received;
+        if state.last_read.bytes != bytes {
+            // What was not read before may have been there since then.
+            let floor = serving.reactor.arrival_floor();
+            let arrived = if state.last_read.is_all { floor } else { state.last_read.read };
+            state.last_read = LastRead { bytes, read: taken, arrived: arrived.min(taken), is_all: false };
         }
-        let arrived = state.last_read.1;
+        let LastRead { read, arrived, .. } = state.last_read;
         state.held.push(PendingRequest { call_id: header.call_id, params_size, arrived: taken });
         state.params_held += params_size;
         serving.requests_held.set(serving.requests_held.get() + 1);
@@ -259,6 +276,7 @@ impl Connection {
             params,
             peer,
             arrived,
+            read,
             taken,
             connection: self.clone(),
             serving: serving.clone(),

@@ -15,8 +15,10 @@ pub struct Incoming {
     pub operation: Operation,
     pub params: Vec<u8>,
     pub peer: Rc<Peer>,
-    /// When its last bytes were read from the stream, as far as that is known: those of a batch came together.
+    /// When its last bytes can have arrived at the earliest: they were not there when the loop looked before.
     pub arrived: Nanos,
+    /// When its last bytes were read from the stream, as far as that is known: those of a batch came together.
+    pub read: Nanos,
     /// When it was handed to the service: later than it arrived by the time that those before it took.
     pub taken: Nanos,
     pub(super) connection: Rc<Connection>,
@@ -32,7 +34,7 @@ impl Incoming {
 
     /// When the caller stops waiting.
     pub fn deadline(&self) -> Nanos {
-        self.arrived + Nanos::from(self.header.remaining_ms) * 1_000_000
+        self.read + Nanos::from(self.header.remaining_ms) * 1_000_000
     }
 
     /// Whether the caller has stopped waiting.

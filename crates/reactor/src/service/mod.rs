@@ -39,6 +39,7 @@ use strangers::{Room, STRANGER_SHARED_SIZE, STRANGER_SIZE, StrangerOrigin, Stran
 use tunnels::OpenTunnel;
 use wire::credentials::Credentials;
 use wire::handshake::{Hello, Role, Welcome};
+use wire::label::Label;
 use wire::limits::{BYTES_WINDOW, PARAMS_SIZE_MAX, REQUEST_WINDOW};
 use wire::{Cluster, Protection, Status};
 
@@ -65,6 +66,10 @@ pub struct Peer {
     /// The peer's own index, when it is a server.
     pub from_server: u32,
     pub user: Credentials,
+    /// Whose job it is of, as it says itself.
+    pub label: Rc<Label>,
+    /// A number that the service has for it.
+    pub tag: Cell<u32>,
     /// What pages that are registered for the peer are mapped through, where that is possible.
     pub mapping_lock: Option<Borrowing>,
     /// Where a peer that was lent a region says what is to be kept for it.
@@ -525,6 +530,8 @@ impl Serving {
             session: hello.session,
             from_server: hello.from_server,
             user: hello.user.clone(),
+            label: Rc::new(hello.label.clone()),
+            tag: Cell::new(0),
             mapping_lock: None,
             hazards: None,
             queue: None,

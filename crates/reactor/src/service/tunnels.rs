@@ -17,6 +17,7 @@ use std::rc::Rc;
 use wire::Status;
 use wire::credentials::Credentials;
 use wire::handshake::Role;
+use wire::label::Label;
 use wire::operation::LEVEL_CLIENT;
 
 /// Longest wait for the way to another server.
@@ -128,6 +129,7 @@ impl Serving {
                 level: LEVEL_CLIENT,
                 session: self.options.incarnation,
                 user: Credentials::new(0, 0),
+                label: Label::default(),
                 timeout: self.options.timeout,
                 relay: None,
             };

@@ -206,6 +206,7 @@ impl World {
         let reactor = self.reactors.borrow()[id.0].clone();
         let Some(reactor) = reactor else { return };
         let node = universe.node(id);
+        self.note_turn(&node, &reactor);
         reactor.turn(false);
         universe.trace(1 + id.0 as u64, reactor.statistics().polls);
         let spent = node.spent.replace(0).max(TURN_NS_MIN);

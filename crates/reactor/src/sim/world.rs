@@ -368,12 +368,19 @@ impl World {
         Some(at.max(node.not_before.get()))
     }
 
+    /// Tells a node's loop that it is its turn. Its processor may have been busy until now.
+    pub(super) fn note_turn(&self, node: &Node, reactor: &Reactor) {
+        let was_idle = node.not_before.get() < self.now();
+        reactor.note_turn(node.local_time(self.now()), was_idle);
+    }
+
     fn turn(&self, id: NodeId, reactor: &Reactor) {
         let universe = &*self.universe;
         let polls_before = reactor.statistics().polls;
+        let node = universe.node(id);
+        self.note_turn(&node, reactor);
         reactor.turn(false);
         universe.trace(1 + id.0 as u64, reactor.statistics().polls);
-        let node = universe.node(id);
         if node.frozen.get() {
             self.crash(id, CrashKind::Kill);
         }

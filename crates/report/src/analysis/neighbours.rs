@@ -1,8 +1,10 @@
 //! Who was in the way: the time that a job's requests waited at a server, shared out by what jobs did there meanwhile.
 //!
 //! The waiting of an interval is `req_waittime`, which all requests have in common, by the number of the job's own ones
-//! (`job_stats`). It is shared out by bytes, or by operations where nobody read or wrote: to the job itself, to each
-//! other job, and what came to the server and is of no job that was counted, to nobody.
+//! (`job_stats`); servers that count what each job's requests have waited say it themselves. It is shared out by the
+//! time that the server was at work for each job where it counts that, else by bytes, or by operations where nobody read
+//! or wrote: to the job itself, to each other job, and what came to the server and is of no job that was counted, to
+//! nobody.
 //!
 //! Invariants: (1) the shares of an interval are 1 together; (2) series are read twice, first for what all did, then
 //! job by job, so that memory grows with the intervals and not with the jobs.
@@ -24,6 +26,8 @@ pub struct Done {
     pub read_bytes: f64,
     pub write_bytes: f64,
     pub operations: f64,
+    /// Time at work, in microseconds for each request, where servers tell it job by job.
+    pub service_us: f64,
 }
 
 impl Done {
@@ -36,12 +40,14 @@ impl Done {
         self.read_bytes += of(Counter::ReadBytes);
         self.write_bytes += of(Counter::WriteBytes);
         self.operations += of(Counter::Operations);
+        self.service_us += of(Counter::Active);
     }
 
     fn plus(&mut self, other: &Done) {
         self.read_bytes += other.read_bytes;
         self.write_bytes += other.write_bytes;
         self.operations += other.operations;
+        self.service_us += other.service_us;
     }
 }
 
@@ -50,6 +56,9 @@ impl Done {
 struct Interval {
     wait_count: f64,
     wait_us: f64,
+    /// What the requests of the job that waits have waited, and all were at work, where servers tell it.
+    own_wait_us: Option<f64>,
+    active_us: f64,
     /// By all, as its targets have counted.
     targets: Done,
     /// By all jobs that were counted.
@@ -64,6 +73,9 @@ struct Interval {
 impl Interval {
     /// What share of all that came somebody's doings are.
     fn share(&self, done: &Done) -> f64 {
+        if self.jobs.service_us > 0.0 {
+            return done.service_us / self.jobs.service_us.max(self.active_us);
+        }
         let bytes = self.targets.bytes().max(self.jobs.bytes());
         let operations = self.targets.operations.max(self.jobs.operations);
         if bytes > 0.0 {
@@ -203,6 +215,7 @@ impl Interval {
             Kind::Service => {
                 self.wait_count += of(Counter::WaitCount);
                 self.wait_us += of(Counter::Wait);
+                self.active_us += of(Counter::Active);
             }
             Kind::Target => self.targets.add(piece, part),
             Kind::Job => self.jobs.add(piece, part),
@@ -213,6 +226,9 @@ impl Interval {
     fn add_own(&mut self, piece: &Piece, part: f64) {
         let of = |counter: Counter| piece.growth[counter as usize].unwrap_or(0) as f64 * part;
         self.own.add(piece, part);
+        if let Some(waited) = piece.growth[Counter::Wait as usize] {
+            *self.own_wait_us.get_or_insert(0.0) += waited as f64 * part;
+        }
         let bulk = of(Counter::Reads) + of(Counter::Writes);
         // A service of metadata has no others.
         self.own_requests += if bulk > 0.0 { bulk } else { of(Counter::Operations) };
@@ -249,6 +265,11 @@ impl Waiting<'_> {
             (false, false) => Requests::All,
         };
         for interval in intervals.iter_mut().filter(|interval| interval.wait_count > 1e-9) {
+            if let Some(waited) = interval.own_wait_us {
+                interval.waiting = waited / 1e6;
+                self.seconds += interval.waiting;
+                continue;
+            }
             let requests = match self.requests {
                 Requests::Own => interval.own_requests,
                 Requests::None => 0.0,
@@ -303,6 +324,7 @@ impl Waiting<'_> {
                 read_bytes: rest(interval.targets.read_bytes, interval.jobs.read_bytes),
                 write_bytes: rest(interval.targets.write_bytes, interval.jobs.write_bytes),
                 operations: rest(interval.targets.operations, interval.jobs.operations),
+                service_us: rest(interval.active_us, interval.jobs.service_us),
             };
             self.row(index, interval.unknown(), done)
         });

@@ -22,8 +22,13 @@ const REQUESTS: &str = "requests";
 const DOCUMENT_SIZE_MAX: usize = 256 << 20;
 /// Letters of a cluster's id that its servers are called by, as `tabane top` shows it.
 const CLUSTER_LETTERS: usize = 8;
+/// Names of jobs that are longer are no server's.
+const JOB_NAME_SIZE_MAX: usize = 128;
 /// Operations by which we ask.
 const OWN_OPERATIONS: [&str; 2] = ["Statistics", "Ping"];
+/// What clients that name no job are called, and jobs that a server does not tell apart.
+const NO_JOB: &str = "(no job)";
+const OTHER_JOBS: &str = "(other jobs)";
 /// What of an operation's name stands before it in the place.
 pub const OPERATION_PREFIX: &str = "operation ";
 
@@ -59,7 +64,45 @@ struct ServerReport {
     connections_refused: Option<i64>,
     relay_bytes: Option<i64>,
     #[serde(default)]
+    jobs: Vec<JobReport>,
+    #[serde(default)]
     samples: Vec<SampleReport>,
+}
+
+/// Totals of a job at a server.
+#[derive(Clone, Deserialize)]
+struct JobReport {
+    kind: String,
+    job: String,
+    /// In samples, whether it had none before.
+    #[serde(default)]
+    is_new: i64,
+    #[serde(flatten)]
+    totals: JobTotals,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct JobTotals {
+    arrivals: i64,
+    reads: i64,
+    writes: i64,
+    metadata: i64,
+    req_waittime_ns: i64,
+    service_ns: i64,
+    bytes_in: i64,
+    bytes_out: i64,
+}
+
+impl JobReport {
+    /// What it is called in the place.
+    fn id(&self) -> &str {
+        match self.kind.as_str() {
+            "none" => NO_JOB,
+            "others" => OTHER_JOBS,
+            _ => &self.job,
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -87,6 +130,8 @@ struct Classes {
 #[derive(Default, Deserialize)]
 struct ClassReport {
     finished: i64,
+    arrivals: Option<i64>,
+    req_active_ns: Option<i64>,
     #[serde(default)]
     failed: i64,
     #[serde(default)]
@@ -107,7 +152,11 @@ struct ChannelReport {
 
 #[derive(Deserialize)]
 struct SampleReport {
+    #[serde(default)]
+    number: i64,
     time_ns: Nanos,
+    #[serde(default)]
+    jobs: Vec<JobReport>,
     busy_ns: Option<i64>,
     data: ClassReport,
     metadata: ClassReport,
@@ -125,6 +174,8 @@ pub struct Documents {
     too_large: bool,
     /// Of each server the last sample that was taken, by its clock: they are printed again and again.
     last_samples: HashMap<String, Nanos>,
+    /// Of each server and job the totals that were taken last, and the number and time of the sample that had them.
+    last_totals: HashMap<(String, String), LastTotals>,
     clusters: HashSet<String>,
     /// Counters are taken to have been 0 when their server was started, which is told too.
     from_start: bool,
@@ -132,6 +183,13 @@ pub struct Documents {
     pub started: Option<Nanos>,
     /// The cluster of the last document, and when it was, by the collector's clock if that is known.
     pub last: Option<(String, Nanos)>,
+}
+
+#[derive(Clone, Copy)]
+struct LastTotals {
+    number: i64,
+    time: Nanos,
+    totals: JobTotals,
 }
 
 /// The node that stands for a cluster, with all of its servers.
@@ -245,24 +303,67 @@ impl Documents {
         if self.from_start && !self.last_samples.contains_key(name) {
             self.start_of(name, report, offset, collected, sink)?;
         }
-        let known = self.last_samples.entry(name.to_owned()).or_insert(Nanos::MIN);
+        let mut known = self.last_samples.get(name).copied().unwrap_or(Nanos::MIN);
+        let mut before: Option<(i64, Nanos)> = None;
         for sample in &report.samples {
+            let before = before.replace((sample.number, sample.time_ns));
             // A clock that was set back, or a sample that is the report itself.
-            if sample.time_ns <= *known || sample.time_ns >= report.wall_clock_ns {
+            if sample.time_ns <= known || sample.time_ns >= report.wall_clock_ns {
                 continue;
             }
-            *known = sample.time_ns;
+            known = sample.time_ns;
             let moment = Moment { name, seen: sample.time_ns, offset, collected, line: self.begun };
             moment.classes(&sample.data, &sample.metadata, sink)?;
             moment.number("loop_busy_ns", sample.busy_ns, sink)?;
             moment.number("bytes_free", sample.bytes_free, sink)?;
             moment.number("journal_used", sample.journal_used, sink)?;
+            for job in &sample.jobs {
+                self.job_at(&moment, job, sample.number, before, sink)?;
+            }
         }
+        let last = report.samples.last().map(|sample| (sample.number, sample.time_ns));
         // What a later question prints again of the time before is not taken twice.
-        *known = (*known).max(report.wall_clock_ns);
+        self.last_samples.insert(name.to_owned(), known.max(report.wall_clock_ns));
         let moment = Moment { name, seen: report.wall_clock_ns, offset, collected, line: self.begun };
         moment.classes(&report.classes.data, &report.classes.metadata, sink)?;
+        for job in &report.jobs {
+            let number = last.map_or(0, |(number, _)| number + 1);
+            self.job_at(&moment, job, number, last, sink)?;
+        }
         moment.report(report, sink)
+    }
+
+    /// A job's totals at a moment, which the server's sample of this number tells. `before` is the sample before, with
+    /// its time. A job of which that one tells nothing had done nothing since the last that did.
+    fn job_at(
+        &mut self,
+        moment: &Moment<'_>,
+        job: &JobReport,
+        number: i64,
+        before: Option<(i64, Nanos)>,
+        sink: &mut impl Sink,
+    ) -> Outcome {
+        if job.job.len() > JOB_NAME_SIZE_MAX {
+            return Ok(());
+        }
+        let key = (moment.name.to_owned(), job.id().to_owned());
+        let last = self.last_totals.get(&key).copied();
+        if last.is_some_and(|last| last.totals == job.totals) {
+            return Ok(());
+        }
+        let from = match last {
+            Some(last) if last.number + 1 < number => Some((last.time, last.totals)),
+            None if job.is_new != 0 => Some((Nanos::MIN, JobTotals::default())),
+            _ => None,
+        };
+        if let (Some((since, totals)), Some((_, time))) = (from, before)
+            && time > since
+        {
+            Moment { seen: time, ..*moment }.job(job.id(), &totals, sink)?;
+        }
+        moment.job(job.id(), &job.totals, sink)?;
+        self.last_totals.insert(key, LastTotals { number, time: moment.seen, totals: job.totals });
+        Ok(())
     }
 }
 
@@ -280,7 +381,7 @@ impl Documents {
         let begun = seen.saturating_add(offset).max(0);
         self.started = Some(self.started.map_or(begun, |started| started.min(begun)));
         let moment = Moment { name, seen, offset, collected, line: self.begun };
-        let none = || ClassReport::default();
+        let none = || ClassReport { arrivals: Some(0), req_active_ns: Some(0), ..ClassReport::default() };
         moment.classes(&none(), &none(), sink)?;
         let operations = report.operations.keys().map(|name| (name.clone(), none())).collect();
         let zero = ServerReport {
@@ -295,6 +396,7 @@ impl Documents {
             channels: Vec::new(),
             connections_refused: Some(0),
             relay_bytes: Some(0),
+            jobs: Vec::new(),
             samples: Vec::new(),
         };
         moment.report(&zero, sink)
@@ -326,19 +428,46 @@ impl Moment<'_> {
         })
     }
 
-    /// What samples have too. `req_qdepth` and `req_active` are those of one moment, of which no mean can be made.
+    /// What samples have too. How many wait and are at work are means over time: what requests have waited, and were at
+    /// work, by the time that passed.
     fn classes(&self, data: &ClassReport, metadata: &ClassReport, sink: &mut impl Sink) -> Outcome {
-        let begun = |class: &ClassReport| class.finished.saturating_add(class.req_active);
+        let came =
+            |class: &ClassReport| class.arrivals.unwrap_or_else(|| class.finished.saturating_add(class.req_active));
         let mut counters = Counters::default();
-        counters[Counter::WaitCount as usize] = Some(begun(data).saturating_add(begun(metadata)));
+        counters[Counter::WaitCount as usize] = Some(came(data).saturating_add(came(metadata)));
         let wait_ns = data.req_waittime_ns.saturating_add(metadata.req_waittime_ns);
         counters[Counter::Wait as usize] = Some(wait_ns / 1000);
+        if let (Some(data), Some(metadata)) = (data.req_active_ns, metadata.req_active_ns) {
+            counters[Counter::DepthCount as usize] = Some(self.seen / 1000);
+            counters[Counter::Depth as usize] = Some(wait_ns / 1000);
+            counters[Counter::ActiveCount as usize] = Some(self.seen / 1000);
+            counters[Counter::Active as usize] = Some(data.saturating_add(metadata) / 1000);
+        }
         self.put(Subject::Service(SERVICE.to_owned()), counters, sink)?;
         let mut counters = Counters::default();
         counters[Counter::ReadBytes as usize] = Some(data.bytes_out);
         counters[Counter::WriteBytes as usize] = Some(data.bytes_in);
         counters[Counter::Operations as usize] = Some(metadata.finished);
         self.put(Subject::Target(STORE.to_owned()), counters, sink)
+    }
+
+    /// Totals of a job. What it was at work counts as time, for each request.
+    fn job(&self, id: &str, totals: &JobTotals, sink: &mut impl Sink) -> Outcome {
+        let mut counters = Counters::default();
+        for (counter, value) in [
+            (Counter::WaitCount, totals.arrivals),
+            (Counter::Wait, totals.req_waittime_ns / 1000),
+            (Counter::ActiveCount, totals.arrivals),
+            (Counter::Active, totals.service_ns / 1000),
+            (Counter::Reads, totals.reads),
+            (Counter::ReadBytes, totals.bytes_out),
+            (Counter::Writes, totals.writes),
+            (Counter::WriteBytes, totals.bytes_in),
+            (Counter::Operations, totals.metadata),
+        ] {
+            counters[counter as usize] = Some(value);
+        }
+        self.put(Subject::Job { target: STORE.to_owned(), id: id.to_owned() }, counters, sink)
     }
 
     fn report(&self, report: &ServerReport, sink: &mut impl Sink) -> Outcome {
@@ -393,8 +522,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn class(finished: i64, wait_ns: i64, bytes_in: i64, bytes_out: i64) -> Value {
-        json!({ "finished": finished, "failed": 0, "req_active": 1, "req_waittime_ns": wait_ns, "bytes_in": bytes_in,
-                "bytes_out": bytes_out, "new_field": 1 })
+        json!({ "finished": finished, "arrivals": finished + 1, "failed": 0, "req_active": 1, "req_waittime_ns": wait_ns,
+                "req_active_ns": 2 * wait_ns, "bytes_in": bytes_in, "bytes_out": bytes_out, "new_field": 1 })
     }
 
     fn document(wall_clock_ns: i64, samples: &[i64]) -> Value {
@@ -443,7 +572,9 @@ mod tests {
             assert_eq!(times, [(103, 98 * SECOND), (104, 99 * SECOND), (105, 100 * SECOND)]);
             let counters = queue[2].2;
             assert_eq!((counters[Counter::WaitCount as usize], counters[Counter::Wait as usize]), (Some(13), Some(7)));
-            assert_eq!(counters[Counter::Depth as usize], None, "there is no mean of it");
+            let depth = (counters[Counter::DepthCount as usize], counters[Counter::Depth as usize]);
+            assert_eq!(depth, (Some(100_000_000), Some(7)), "requests that waited, by the time that passed");
+            assert_eq!(counters[Counter::Active as usize], Some(14));
             let number = |name: &str| {
                 let found = of(&found, &Subject::Number(name.to_owned()));
                 found.iter().map(|(.., counters)| counters[Counter::Operations as usize].unwrap()).collect::<Vec<_>>()
@@ -468,6 +599,44 @@ mod tests {
             queue.iter().map(|(time, snapshot, _)| (*time / SECOND, *snapshot)).collect::<Vec<_>>(),
             [(100, None), (110, None)]
         );
+    }
+
+    /// Goal: a job's totals lie at the seconds in which something was done for it: not spread over those before, whether
+    /// it is new or had rested; and what two documents both tell is taken once.
+    #[test]
+    fn jobs() {
+        let job = |name: &str, is_new: i64, writes: i64| {
+            json!({ "kind": "job", "job": name, "program": "x", "is_new": is_new, "arrivals": writes, "writes": writes,
+                    "bytes_in": 10 * writes, "req_waittime_ns": 1000 * writes, "service_ns": 2000 * writes })
+        };
+        let mut first = document(100 * SECOND, &[96 * SECOND, 97 * SECOND, 98 * SECOND, 99 * SECOND]);
+        let report = &mut first["servers"][0]["report"];
+        for (index, jobs) in [vec![], vec![job("A", 1, 5)], vec![], vec![job("A", 0, 9)]].into_iter().enumerate() {
+            report["samples"][index]["number"] = json!(index + 7);
+            report["samples"][index]["jobs"] = json!(jobs);
+        }
+        let mut nameless = job("", 0, 4);
+        nameless["kind"] = json!("none");
+        report["jobs"] = json!([job("A", 0, 9), nameless]);
+        let mut documents = Documents::default();
+        let found = collect(&format!("{first}\n"), None, &mut documents);
+        let totals = |found: &Collected, id: &str| {
+            let readings = of(found, &Subject::Job { target: STORE.into(), id: id.into() });
+            readings
+                .iter()
+                .map(|(time, _, counters)| (time / SECOND, counters[Counter::Writes as usize].unwrap()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(totals(&found, "A"), [(96, 0), (97, 5), (98, 5), (99, 9)]);
+        assert_eq!(totals(&found, "(no job)"), [(100, 4)]);
+        let last = of(&found, &Subject::Job { target: STORE.into(), id: "A".into() }).pop().unwrap().2;
+        let of_last = |counter: Counter| last[counter as usize];
+        assert_eq!(
+            (of_last(Counter::Wait), of_last(Counter::Active), of_last(Counter::WriteBytes)),
+            (Some(9), Some(18), Some(90))
+        );
+        let again = collect(&format!("{first}\n"), None, &mut documents);
+        assert_eq!(totals(&again, "A"), []);
     }
 
     /// Goal: whatever is cut, spoilt or no document at all is told of and harms nothing; what is whole counts.

@@ -12,6 +12,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use wire::credentials::Credentials;
 use wire::handshake::Role;
+use wire::label::Label;
 use wire::operation::{LEVEL_CLIENT, LEVEL_COORDINATION};
 use wire::{Decode, Encode, Operation};
 
@@ -58,6 +59,7 @@ impl Peers {
                 level,
                 session: self.session,
                 user: Credentials::new(0, 0),
+                label: Label::default(),
                 timeout: self.options.timeout,
                 relay: None,
             };

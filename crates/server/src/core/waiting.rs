@@ -4,6 +4,7 @@
 //! 1. No borrow is held while a waker is woken.
 //! 2. A turn that was granted is passed on when its waiter is dropped.
 
+use crate::process::statistics::waits::{self, WaitReason};
 use crate::store::FastMap;
 use reactor::{LocalFuture, Nanos, Reactor};
 use std::cell::{Cell, RefCell};
@@ -18,6 +19,8 @@ pub struct Notice<T>(Rc<RefCell<NoticeState<T>>>);
 
 struct NoticeState<T> {
     value: Option<T>,
+    /// What requests wait for that wait for it, if that is not another server.
+    reason: Option<WaitReason>,
     wakers: Vec<Waker>,
 }
 
@@ -35,7 +38,14 @@ impl<T: Clone> Default for Notice<T> {
 
 impl<T: Clone> Notice<T> {
     pub fn new() -> Notice<T> {
-        Notice(Rc::new(RefCell::new(NoticeState { value: None, wakers: Vec::new() })))
+        Notice(Rc::new(RefCell::new(NoticeState { value: None, reason: None, wakers: Vec::new() })))
+    }
+
+    /// One for which requests wait because of this.
+    pub fn of(reason: WaitReason) -> Notice<T> {
+        let notice = Notice::new();
+        notice.0.borrow_mut().reason = Some(reason);
+        notice
     }
 
     /// Whether both are one.
@@ -62,6 +72,9 @@ impl<T: Clone> Notice<T> {
             match &state.value {
                 Some(value) => Poll::Ready(value.clone()),
                 None => {
+                    if let Some(reason) = state.reason {
+                        waits::note(reason);
+                    }
                     if !state.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
                         state.wakers.push(context.waker().clone());
                     }
@@ -158,6 +171,7 @@ impl Future for TurnWait {
             self.done = true;
             return Poll::Ready(Turn { turns: self.turns.clone(), key: self.key });
         }
+        waits::note(WaitReason::Turn);
         *self.ticket.waker.borrow_mut() = Some(context.waker().clone());
         Poll::Pending
     }

@@ -5,6 +5,7 @@ use crate::core::{Core, Notice};
 use crate::files::file_locks::LockKey;
 use crate::journal::records::Record;
 use crate::names::{NO_TIME, WalkPosition};
+use crate::process::statistics::waits::WaitReason;
 use crate::store::{Checkpoint, StoreError};
 use crate::tree::Tree;
 use reactor::log::{self, Level};
@@ -69,7 +70,7 @@ pub fn start(core: &Rc<Core>) {
             }
         }
         core.checkpoints.running.set(false);
-        let finished = core.checkpoints.finished.replace(Notice::new());
+        let finished = core.checkpoints.finished.replace(Notice::of(WaitReason::Journal));
         finished.tell(());
     });
 }
@@ -82,7 +83,7 @@ pub async fn complete(core: &Rc<Core>) -> Result<(), StoreError> {
     core.checkpoints.running.set(true);
     let result = run(core).await;
     core.checkpoints.running.set(false);
-    core.checkpoints.finished.replace(Notice::new()).tell(());
+    core.checkpoints.finished.replace(Notice::of(WaitReason::Journal)).tell(());
     result
 }
 

@@ -11,6 +11,7 @@
 use crate::core::{Core, Failure, Notice};
 use crate::journal::records::Record;
 use crate::journal::tables::NUMBER_BLOCK;
+use crate::process::statistics::waits::WaitReason;
 use crate::store::{FastMap, Store, StoreError, SyncError};
 use reactor::{Class, Reactor};
 use std::cell::{Cell, RefCell};
@@ -94,7 +95,7 @@ impl Syncs {
 
     /// The sync that begins next.
     fn round(self: &Rc<Self>) -> Notice<SyncResult> {
-        let notice = self.next.borrow_mut().get_or_insert_with(Notice::new).clone();
+        let notice = self.next.borrow_mut().get_or_insert_with(|| Notice::of(WaitReason::Sync)).clone();
         if !self.running.replace(true) {
             let syncs = self.clone();
             self.reactor.spawn(Class::Metadata, async move { syncs.run().await });

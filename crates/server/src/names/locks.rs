@@ -5,6 +5,7 @@
 //! meets a lock lets go of all of its own and starts over.
 
 use crate::core::Notice;
+use crate::process::statistics::waits::WaitReason;
 use crate::publish::attribute_cache::Publisher;
 use crate::store::FastMap;
 use std::rc::Rc;
@@ -65,7 +66,7 @@ impl Locks {
     pub fn lock_dentry(&mut self, parent: FileId, name: &[u8]) {
         let held = self.dentries.entry(parent.0).or_default();
         if !held.iter().any(|(locked, _)| **locked == *name) {
-            held.push((name.into(), Notice::new()));
+            held.push((name.into(), Notice::of(WaitReason::Lock)));
             if let Some(publisher) = &self.publisher {
                 publisher.lock_name(TableKey::of_name(parent, name));
             }

@@ -204,7 +204,7 @@ impl Server {
         core.leases.kept_entries.stop();
         // Who waits for a lock asks again, at the next server of this place.
         let waiters = core.lock_queues.borrow().listener_count() as u64;
-        while core.statistics.active() > waiters && core.reactor.now() < latest {
+        while core.statistics.under_way() > waiters && core.reactor.now() < latest {
             core.reactor.sleep(STOP_PAUSE_NS).await;
         }
         if let Some(handle) = core.life.end_serving() {

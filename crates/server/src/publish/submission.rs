@@ -11,6 +11,8 @@ use crate::core::{Core, Failure};
 use crate::handlers::{self, SubmittedSource};
 use crate::journal::records::Record;
 use crate::names::cursor_of_hash;
+use crate::process::statistics::waits::Asker;
+use crate::process::statistics::{EarlyWaits, RequestEnd};
 use crate::store::{HeldPages, PAGE_SIZE};
 use reactor::log::{self, Level};
 use reactor::{Class, Gate, Nanos, SLOT_COUNT, SubmissionQueues, SubmissionWords, Submitted};
@@ -41,6 +43,15 @@ const WRITE_RECORD_SIZE_MAX: u64 = RECORD_SIZE_MAX + 24 * (SUBMITTED_CHUNK_SIZE_
 const WRITE_PAGES_MAX: u64 = STAGING_RING_SIZE / PAGE_SIZE + 2 * SLOT_COUNT;
 const _: () = assert!(STAGING_RING_SIZE >= SUBMITTED_SIZE_MAX as u64);
 
+/// Who submits in a queue.
+#[derive(Clone, Copy)]
+struct QueueClient {
+    uid: u32,
+    connection: u64,
+    /// The tag of the job that it counts to.
+    job: u32,
+}
+
 /// What this server does about submissions.
 #[derive(Default)]
 pub struct SubmissionWork {
@@ -49,8 +60,8 @@ pub struct SubmissionWork {
     failed: Cell<u64>,
     /// Leftovers that the life before had made.
     found_made: Cell<u64>,
-    /// Whose queues there are: user and connection.
-    clients: RefCell<BTreeMap<usize, (u32, u64)>>,
+    /// Whose queues there are.
+    clients: RefCell<BTreeMap<usize, QueueClient>>,
 }
 
 impl SubmissionWork {
@@ -223,10 +234,17 @@ impl Core {
             self.submissions.failed.set(self.submissions.failed.get() + 1);
             return [0; 2];
         };
+        let job = match &submitter {
+            Submitter::SubmissionQueue(_, queue) => {
+                self.submissions.clients.borrow().get(queue).map_or(0, |client| client.job)
+            }
+            // Of a client of an earlier life, whose job nobody knows.
+            Submitter::Earlier(_) => 0,
+        };
         // Goes with the change that is submitted, which may journal something else first.
         let taken = Record::SubmissionTaken { queue: submitted.queue as u32, number: submitted.number };
-        let (operation, result) = self.clock.at_submitted_time(submission.time, || match submission.change {
-            Change::Unlink => (Operation::Unlink, handlers::unlink_submitted(self, &submission, taken)),
+        let (operation, bytes, result) = self.clock.at_submitted_time(submission.time, || match submission.change {
+            Change::Unlink => (Operation::Unlink, 0, handlers::unlink_submitted(self, &submission, taken)),
             Change::Create(made) => {
                 let is_its_own = match submitter {
                     Submitter::SubmissionQueue(submissions, queue) => {
@@ -241,17 +259,19 @@ impl Core {
                         Err(Failure::with_text(Status::NotPermitted, words))
                     }
                 };
-                (Operation::Open, result)
+                (Operation::Open, 0, result)
             }
             Change::Write(written, bytes) => {
                 let source = self.source_of(&mut submitter);
                 let result = handlers::write_submitted(self, submission.file, (&written, &bytes), source, taken);
-                (handlers::submitted_operation(&written), result)
+                (handlers::submitted_operation(&written), u64::from(bytes.size), result)
             }
         });
-        self.statistics.arrived(operation);
-        self.statistics.started(operation, 0);
-        self.statistics.finished(operation, 0, result.is_err(), 0, 0);
+        let who = Asker { operation, job };
+        self.statistics.arrived(who);
+        self.statistics.started(who, EarlyWaits::default(), 0);
+        let bytes_in = if result.is_ok() { bytes } else { 0 };
+        self.statistics.finished(who, RequestEnd { failed: result.is_err(), bytes_in, ..RequestEnd::default() });
         if !self.statistics.sampling.get() {
             crate::process::statistics::report::start_sampling(self);
         }
@@ -268,7 +288,7 @@ impl Core {
     fn source_of(&self, submitter: &mut Submitter<'_>) -> SubmittedSource {
         match submitter {
             Submitter::SubmissionQueue(_, queue) => {
-                let connection = self.submissions.clients.borrow().get(queue).map_or(0, |(_, connection)| *connection);
+                let connection = self.submissions.clients.borrow().get(queue).map_or(0, |client| client.connection);
                 SubmittedSource::Registered(connection)
             }
             Submitter::Earlier(held) => SubmittedSource::Left(held.take()),
@@ -285,7 +305,7 @@ impl Core {
         made: &Made,
     ) -> bool {
         let (numbers, number) = (submissions.numbers(queue), submission.file.sequence());
-        let is_its_own = self.submissions.clients.borrow().get(&queue).is_some_and(|(uid, _)| *uid == made.uid);
+        let is_its_own = self.submissions.clients.borrow().get(&queue).is_some_and(|client| client.uid == made.uid);
         if !is_its_own || !numbers.contains(&number) {
             return false;
         }
@@ -294,8 +314,9 @@ impl Core {
     }
 
     /// The client of a connection may submit.
-    pub fn queue_opened(&self, queue: usize, uid: u32, connection: u64) {
-        self.submissions.clients.borrow_mut().insert(queue, (uid, connection));
+    /// `job`: the tag of the job that its submissions count to.
+    pub fn queue_opened(&self, queue: usize, uid: u32, connection: u64, job: u32) {
+        self.submissions.clients.borrow_mut().insert(queue, QueueClient { uid, connection, job });
     }
 
     /// Somebody who may submit has made a file in a directory: the next ones need not be asked for.

@@ -12,7 +12,7 @@
 
 use crate::coordination::intents::Origin;
 use crate::core::{Notice, until};
-use crate::sessions::service::Front;
+use crate::sessions::service::{Front, asker};
 use reactor::{Class, Incoming, Nanos};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -63,8 +63,9 @@ pub fn start(front: Rc<Front>, incoming: Incoming, origin: Option<Origin>) {
     let low_priority = &front.core().low_priority;
     if !low_priority.is_starting.get() && !low_priority.is_busy(incoming.taken) {
         let started = incoming.taken;
-        return front.start(incoming, origin, started);
+        return front.start(incoming, origin, started, None);
     }
+    front.core().statistics.hold(asker(&incoming), incoming.taken);
     low_priority.held.borrow_mut().push_back((incoming, origin));
     if !low_priority.is_starting.replace(true) {
         let reactor = front.core().reactor.clone();
@@ -78,14 +79,14 @@ async fn start_held(front: Rc<Front>) {
     loop {
         let next = low_priority.held.borrow_mut().pop_front();
         let Some((incoming, origin)) = next else { break };
-        let began = reactor.now();
+        let (began, since) = (reactor.now(), Some(incoming.taken));
         if core.life.is_stopping() || !low_priority.is_busy(began) {
-            front.clone().start(incoming, origin, began);
+            front.clone().start(incoming, origin, began, since);
             continue;
         }
         let ended = Notice::new();
         low_priority.ended.replace(Some(ended.clone()));
-        front.clone().start(incoming, origin, began);
+        front.clone().start(incoming, origin, began, since);
         until(reactor, began + TURN_NS_MAX, ended.wait()).await;
         let now = reactor.now();
         let rest = now.saturating_sub(began).saturating_mul(REST_FACTOR).min(REST_NS_MAX);

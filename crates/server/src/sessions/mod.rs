@@ -43,6 +43,8 @@ struct SlotEntry<W> {
     sequence: u64,
     state: SlotState<W>,
     outcome: Outcome,
+    /// Whether it is under way since an earlier life of the server, so that nobody here has its deadline.
+    is_resumed: bool,
     /// Pieces of it that are live from an earlier life of the server, which was cut off between two steps.
     pieces_done: u32,
 }
@@ -82,8 +84,13 @@ impl<W> Session<W> {
 
     fn place(&mut self, sequence: u64) -> &mut SlotEntry<W> {
         if self.places.is_empty() {
-            let empty =
-                || SlotEntry { sequence: 0, state: SlotState::Empty, outcome: Outcome::default(), pieces_done: 0 };
+            let empty = || SlotEntry {
+                sequence: 0,
+                state: SlotState::Empty,
+                outcome: Outcome::default(),
+                is_resumed: false,
+                pieces_done: 0,
+            };
             self.places = (0..REQUEST_WINDOW).map(|_| empty()).collect();
         }
         &mut self.places[(sequence % u64::from(REQUEST_WINDOW)) as usize]
@@ -176,6 +183,7 @@ impl<W> Sessions<W> {
                 place.pieces_done = 0;
             }
             place.sequence = sequence;
+            place.is_resumed = false;
             place.state = SlotState::Active(Vec::new());
             return Admission::New;
         }
@@ -191,8 +199,32 @@ impl<W> Sessions<W> {
             let place = session.place(sequence);
             if place.sequence < sequence || matches!(place.state, SlotState::Empty) {
                 place.sequence = sequence;
+                place.is_resumed = true;
                 place.state = SlotState::Active(Vec::new());
             }
+        }
+    }
+
+    /// Whether a request is under way since an earlier life of the server.
+    pub fn is_resumed(&self, Origin { session, sequence }: Origin) -> bool {
+        let places = self.table.get(&session).map(|session| &session.places);
+        let place = places.and_then(|places| places.get((sequence % u64::from(REQUEST_WINDOW)) as usize));
+        place.is_some_and(|place| place.sequence == sequence && place.is_resumed)
+    }
+
+    /// Takes those copies of a request that is under way which need not wait any longer.
+    pub fn take_waiting(
+        &mut self,
+        Origin { session, sequence }: Origin,
+        mut is_late: impl FnMut(&W) -> bool,
+    ) -> Vec<W> {
+        let Some(session) = self.table.get_mut(&session) else { return Vec::new() };
+        let place = session.place(sequence);
+        match &mut place.state {
+            SlotState::Active(waiting) if place.sequence == sequence => {
+                waiting.extract_if(.., |copy| is_late(copy)).collect()
+            }
+            _ => Vec::new(),
         }
     }
 

@@ -13,12 +13,14 @@ use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::operations::{Handler, Promise, QuestionHandler, StepHandler, changes_entries, row};
 use crate::handlers::{self, Progress, WriteEnd};
 use crate::leases::kept_entries::ChangeUnderWay;
-use crate::process::statistics::report;
+use crate::process::statistics::waits::{Asker, WaitReason, because};
+use crate::process::statistics::{EarlyWaits, RequestEnd, report};
 use crate::sessions::expiry::start_expiry;
 use crate::sessions::{Admission, low_priority};
 use reactor::{BodyPiece, Class, Incoming, LocalFuture, Nanos, Peer, ReplyBody, Service};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::Future;
 use std::rc::Rc;
 use wire::handshake::Role;
 use wire::operation::{LEVEL_CLIENT, OperationClass};
@@ -32,8 +34,23 @@ pub struct Request {
     pub incoming: Incoming,
     pub caller: Caller,
     pub started: Nanos,
+    /// How long it has waited since.
+    pub waited: Nanos,
     /// Has chunks of a file of the backing tree stay here.
     pub chunk_use: Option<ChunkUse>,
+}
+
+impl Request {
+    /// That it ends now.
+    fn end(&self, now: Nanos) -> RequestEnd {
+        let took = now.saturating_sub(self.started).saturating_sub(self.waited);
+        RequestEnd { now, took, ..RequestEnd::default() }
+    }
+}
+
+/// Which counters a request counts to.
+pub fn asker(incoming: &Incoming) -> Asker {
+    Asker { operation: incoming.operation, job: incoming.peer.tag.get() }
 }
 
 /// A request that waits, and what does it afterwards.
@@ -49,7 +66,8 @@ struct WaitingRequest {
 pub struct Front {
     core: Rc<Core>,
     active: Cell<usize>,
-    queue: RefCell<VecDeque<WaitingRequest>>,
+    /// Those that wait to be at work, and since when.
+    queue: RefCell<VecDeque<(WaitingRequest, Nanos)>>,
     /// Reply parameters are put together here.
     scratch: RefCell<Vec<u8>>,
 }
@@ -75,6 +93,95 @@ impl Service for Front {
         if core.life.is_stopping() {
             return Err(Status::Draining);
         }
+        let known = self.admit_peer(peer, welcomes)?;
+        core.statistics.connected(peer);
+        Ok(known)
+    }
+
+    fn shared(&self, peer: &Peer) {
+        if let Some(holding) = &peer.hazards {
+            self.core.holder_connected(peer.connection, holding.0.clone());
+        }
+        if let Some(queue) = peer.queue {
+            self.core.queue_opened(queue, peer.user.uid, peer.connection, peer.tag.get());
+        }
+    }
+
+    fn disconnected(&self, peer: &Peer) {
+        self.core.statistics.disconnected(peer);
+        self.core.contact_disconnected(peer);
+        if peer.role.is_client() {
+            self.core.holder_disconnected(peer.connection, peer.session);
+            let now = self.core.reactor.now();
+            let idle = self.core.tables.borrow_mut().sessions.disconnected(peer.session, now);
+            if idle {
+                start_expiry(&self.core);
+            }
+            handlers::forget_listeners(&self.core, peer.connection);
+            self.core.store.end_holder(peer.connection);
+            handlers::watch_buffers(&self.core);
+        }
+    }
+
+    fn request(self: Rc<Self>, incoming: Incoming) {
+        let core = &self.core;
+        let operation = incoming.operation;
+        let who = asker(&incoming);
+        core.statistics.arrived(who);
+        if !core.statistics.sampling.get() {
+            report::start_sampling(core);
+        }
+        if core.life.is_stopping() && operation.level() == LEVEL_CLIENT && operation != Operation::Shutdown {
+            // It ends with its connection, and the client asks the next server of this place. What other servers ask is
+            // done, for what is under way here or there may wait for it.
+            core.statistics.not_started(who);
+            core.life.leave(incoming);
+            return;
+        }
+        if incoming.peer.queue.is_some() && row(operation).leads_to_submissions {
+            core.watch_submissions();
+        }
+        let sequence = incoming.header.session_sequence;
+        if sequence == 0 {
+            return self.begin(incoming, None);
+        }
+        let origin = Origin { session: incoming.peer.session, sequence };
+        let mut tables = core.tables.borrow_mut();
+        match tables.sessions.begin(origin, incoming.header.session_acknowledged) {
+            Admission::New => {
+                drop(tables);
+                self.begin(incoming, Some(origin));
+            }
+            Admission::Repeated(outcome) => {
+                let (status, bytes) = (outcome.status, outcome.bytes.clone());
+                drop(tables);
+                if status == Status::Ok && row(operation).opens {
+                    handlers::reopened(core, incoming.peer.session, &bytes);
+                }
+                core.statistics.not_started(who);
+                incoming.answer(status, &bytes, ReplyBody::default());
+            }
+            Admission::Active(waiting) => {
+                core.statistics.not_started(who);
+                let deadline = incoming.deadline();
+                waiting.push(incoming);
+                if tables.sessions.is_resumed(origin) {
+                    core.reactor.spawn(Class::Metadata, end_late_copies(core.clone(), origin, deadline));
+                }
+            }
+            Admission::Unknown => {
+                drop(tables);
+                core.statistics.not_started(who);
+                incoming.fail(Status::OutcomeUnknown, FileId::default(), b"the request was answered before");
+            }
+        }
+    }
+}
+
+impl Front {
+    /// Whether somebody may connect, and whether its session is known.
+    fn admit_peer(&self, peer: &Peer, welcomes: u64) -> Result<bool, Status> {
+        let core = &self.core;
         if peer.role == Role::Server {
             let known = peer.from_server < core.cluster.server_count() && peer.from_server != core.index;
             if !known || peer.level == LEVEL_CLIENT {
@@ -102,81 +209,6 @@ impl Service for Front {
         Ok(welcomes == 0 || born.is_some_and(|born| welcomes > born))
     }
 
-    fn shared(&self, peer: &Peer) {
-        if let Some(holding) = &peer.hazards {
-            self.core.holder_connected(peer.connection, holding.0.clone());
-        }
-        if let Some(queue) = peer.queue {
-            self.core.queue_opened(queue, peer.user.uid, peer.connection);
-        }
-    }
-
-    fn disconnected(&self, peer: &Peer) {
-        self.core.contact_disconnected(peer);
-        if peer.role.is_client() {
-            self.core.holder_disconnected(peer.connection, peer.session);
-            let now = self.core.reactor.now();
-            let idle = self.core.tables.borrow_mut().sessions.disconnected(peer.session, now);
-            if idle {
-                start_expiry(&self.core);
-            }
-            handlers::forget_listeners(&self.core, peer.connection);
-            self.core.store.end_holder(peer.connection);
-            handlers::watch_buffers(&self.core);
-        }
-    }
-
-    fn request(self: Rc<Self>, incoming: Incoming) {
-        let core = &self.core;
-        let operation = incoming.operation;
-        core.statistics.arrived(operation);
-        if !core.statistics.sampling.get() {
-            report::start_sampling(core);
-        }
-        if core.life.is_stopping() && operation.level() == LEVEL_CLIENT && operation != Operation::Shutdown {
-            // It ends with its connection, and the client asks the next server of this place. What other servers ask is
-            // done, for what is under way here or there may wait for it.
-            core.statistics.not_started(operation);
-            core.life.leave(incoming);
-            return;
-        }
-        if incoming.peer.queue.is_some() && row(operation).leads_to_submissions {
-            core.watch_submissions();
-        }
-        let sequence = incoming.header.session_sequence;
-        if sequence == 0 {
-            return self.begin(incoming, None);
-        }
-        let origin = Origin { session: incoming.peer.session, sequence };
-        let mut tables = core.tables.borrow_mut();
-        match tables.sessions.begin(origin, incoming.header.session_acknowledged) {
-            Admission::New => {
-                drop(tables);
-                self.begin(incoming, Some(origin));
-            }
-            Admission::Repeated(outcome) => {
-                let (status, bytes) = (outcome.status, outcome.bytes.clone());
-                drop(tables);
-                if status == Status::Ok && row(operation).opens {
-                    handlers::reopened(core, incoming.peer.session, &bytes);
-                }
-                core.statistics.not_started(operation);
-                incoming.answer(status, &bytes, ReplyBody::default());
-            }
-            Admission::Active(waiting) => {
-                core.statistics.not_started(operation);
-                waiting.push(incoming);
-            }
-            Admission::Unknown => {
-                drop(tables);
-                core.statistics.not_started(operation);
-                incoming.fail(Status::OutcomeUnknown, FileId::default(), b"the request was answered before");
-            }
-        }
-    }
-}
-
-impl Front {
     /// Starts a request, of a low-priority client when it is its turn.
     fn begin(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
         match incoming.peer.role {
@@ -191,16 +223,27 @@ impl Front {
         }
         // It has just been taken.
         let started = incoming.taken;
-        self.start(incoming, origin, started);
+        self.start(incoming, origin, started, None);
     }
 
-    /// Starts a request now, at `started`.
-    pub fn start(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>, started: Nanos) {
+    /// Starts a request now, at `started`, which has waited for its turn since `turn_since`, if it has.
+    pub fn start(
+        self: Rc<Self>,
+        incoming: Incoming,
+        origin: Option<Origin>,
+        started: Nanos,
+        turn_since: Option<Nanos>,
+    ) {
         let core = &self.core;
         let caller = Caller { peer: incoming.peer.clone(), origin, deadline: incoming.deadline() };
-        core.statistics.started(incoming.operation, started.saturating_sub(incoming.arrived));
+        let early = EarlyWaits {
+            unread: incoming.read.saturating_sub(incoming.arrived),
+            others: incoming.taken.saturating_sub(incoming.read),
+            turn_since,
+        };
+        core.statistics.started(asker(&incoming), early, started);
         let (chunk_use, preparation) = backing::preparation(core, incoming.operation, &caller, &incoming.params);
-        let request = Request { incoming, caller, started, chunk_use };
+        let request = Request { incoming, caller, started, waited: 0, chunk_use };
         match preparation {
             None => self.handle(request),
             Some(preparation) => {
@@ -211,8 +254,9 @@ impl Front {
     }
 
     /// Brings here what a request needs of the backing tree, and handles it then, before anything else happens.
-    async fn prepare(self: Rc<Self>, request: Request, preparation: LocalFuture<Result<(), Failure>>) {
-        match preparation.await {
+    async fn prepare(self: Rc<Self>, mut request: Request, preparation: LocalFuture<Result<(), Failure>>) {
+        let preparation = because(WaitReason::Disk, preparation);
+        match self.watch(&mut request, preparation).await {
             Ok(()) => self.handle(request),
             Err(failure) => finish(&self.core, request, Err(&failure)),
         }
@@ -248,7 +292,7 @@ impl Front {
                 let _change = self.begin_change(&request);
                 let waiting = WaitingRequest { request, handle, step, _change };
                 match is_client && !self.has_room() {
-                    true => self.queue.borrow_mut().push_back(waiting),
+                    true => self.hold(waiting),
                     false => self.clone().spawn(waiting),
                 }
             }
@@ -286,6 +330,21 @@ impl Front {
         handle(core, &request.caller, &request.incoming.params, reply)
     }
 
+    /// Has a request wait until fewer are at work.
+    fn hold(&self, waiting: WaitingRequest) {
+        let now = self.core.reactor.now();
+        self.core.statistics.begin_wait(asker(&waiting.request.incoming), WaitReason::Queue, now);
+        self.queue.borrow_mut().push_back((waiting, now));
+    }
+
+    /// A request's future, whose waits count.
+    async fn watch<T>(&self, request: &mut Request, future: impl Future<Output = T>) -> T {
+        let core = &self.core;
+        let (result, waited) = core.statistics.watch(&core.reactor, asker(&request.incoming), future).await;
+        request.waited += waited;
+        result
+    }
+
     fn spawn(self: Rc<Self>, waiting: WaitingRequest) {
         self.active.set(self.active.get() + 1);
         let reactor = self.core.reactor.clone();
@@ -293,14 +352,16 @@ impl Front {
     }
 
     async fn wait(self: Rc<Self>, waiting: WaitingRequest) {
-        let WaitingRequest { request, handle, mut step, _change } = waiting;
+        let WaitingRequest { mut request, handle, mut step, _change } = waiting;
+        let deadline = request.caller.deadline;
         let result = loop {
             let ready = match step {
                 Progress::Done => unreachable!("what is done does not wait"),
-                Progress::Later(future) => break future.await,
-                Progress::After(future) => future.await,
+                Progress::Later(future) => break self.watch(&mut request, future).await,
+                Progress::After(future) => self.watch(&mut request, future).await,
                 Progress::Blocked(notice) => {
-                    self.core.wait_until(request.caller.deadline, WAIT_WORDS, notice.wait()).await
+                    let told = because(WaitReason::Lock, notice.wait());
+                    self.watch(&mut request, self.core.wait_until(deadline, WAIT_WORDS, told)).await
                 }
             };
             if let Err(failure) = ready {
@@ -314,7 +375,9 @@ impl Front {
             }
         };
         let result = match result {
-            Ok(reply) if self.is_promise_open(&request) => self.core.durable().await.map(|()| reply),
+            Ok(reply) if self.is_promise_open(&request) => {
+                self.watch(&mut request, self.core.durable()).await.map(|()| reply)
+            }
             result => result,
         };
         finish(&self.core, request, result.as_ref().map(Vec::as_slice));
@@ -330,9 +393,10 @@ impl Front {
     /// Starts those that queue for as long as there is room.
     fn admit(self: &Rc<Self>) {
         while self.has_room() {
-            let Some(mut waiting) = self.queue.borrow_mut().pop_front() else { return };
+            let Some((mut waiting, since)) = self.queue.borrow_mut().pop_front() else { return };
             let now = self.core.reactor.now();
-            waiting.request.started = now;
+            self.core.statistics.end_wait(asker(&waiting.request.incoming), WaitReason::Queue, since, now);
+            waiting.request.waited += now.saturating_sub(since);
             if waiting.request.incoming.expired(now) {
                 let failure =
                     Failure::with_text(Status::TimedOut, "the server was too busy to start the request in time");
@@ -356,21 +420,24 @@ impl Front {
 
     async fn list_later(
         self: Rc<Self>,
-        request: Request,
+        mut request: Request,
         answer: QuestionHandler,
         is_changing: bool,
         mut removal: Option<Notice<()>>,
     ) {
         let (core, deadline) = (&self.core, request.caller.deadline);
         if is_changing {
-            if handlers::wait_for_names(core, &request.incoming.params, deadline).await.is_none() {
+            let params = request.incoming.params.clone();
+            let decided = because(WaitReason::Lock, handlers::wait_for_names(core, &params, deadline));
+            if self.watch(&mut request, decided).await.is_none() {
                 let failure = Failure::with_text(Status::TimedOut, "a change of names in the directory takes long");
                 return finish(core, request, Err(&failure));
             }
             removal = handlers::removal_under_way(core, &request.incoming.params);
         }
         while let Some(resolved) = removal {
-            if until(&core.reactor, deadline, resolved.wait()).await.is_none() {
+            let told = because(WaitReason::Lock, until(&core.reactor, deadline, resolved.wait()));
+            if self.watch(&mut request, told).await.is_none() {
                 let failure = Failure::with_text(Status::TimedOut, "the removal of the directory takes long");
                 return finish(core, request, Err(&failure));
             }
@@ -392,9 +459,13 @@ impl Front {
         let change = self.begin_change(&request);
         core.clone().reactor.spawn(class, async move {
             let _change = change;
-            let result = match handle(&core, &request.caller, &mut request.incoming).await {
+            let who = asker(&request.incoming);
+            let handled = handle(&core, &request.caller, &mut request.incoming);
+            let (result, waited) = core.statistics.watch(&core.reactor, who, handled).await;
+            request.waited += waited;
+            let result = match result {
                 Ok(reply) if self.is_promise_open(&request) => {
-                    core.durable().await.map(|()| reply).map_err(WriteEnd::Failed)
+                    self.watch(&mut request, core.durable()).await.map(|()| reply).map_err(WriteEnd::Failed)
                 }
                 result => result,
             };
@@ -408,9 +479,9 @@ impl Front {
 
     /// A body that never came leaves nothing behind. If the request was sent again meanwhile, that copy is executed.
     fn abandon(self: Rc<Self>, request: Request) {
-        let Request { incoming, caller, started, .. } = request;
-        let took = self.core.reactor.now().saturating_sub(started);
-        self.core.statistics.finished(incoming.operation, took, true, 0, 0);
+        let end = RequestEnd { failed: true, ..request.end(self.core.reactor.now()) };
+        let Request { incoming, caller, .. } = request;
+        self.core.statistics.finished(asker(&incoming), end);
         note_end(&self.core, &incoming);
         drop(incoming);
         let Some(origin) = caller.origin else { return };
@@ -418,14 +489,15 @@ impl Front {
         copies.retain(Incoming::is_connected);
         // A session has one connection, so that only the last copy has a caller.
         if let Some(copy) = copies.pop() {
-            self.core.statistics.arrived(copy.operation);
+            let who = asker(&copy);
+            self.core.statistics.arrived(who);
             let acknowledged = copy.header.session_acknowledged;
             let is_new = matches!(self.core.tables.borrow_mut().sessions.begin(origin, acknowledged), Admission::New);
             if is_new {
                 let now = self.core.reactor.now();
-                self.start(copy, Some(origin), now);
+                self.start(copy, Some(origin), now, None);
             } else {
-                self.core.statistics.not_started(copy.operation);
+                self.core.statistics.not_started(who);
                 copy.fail(Status::OutcomeUnknown, FileId::default(), b"the request was answered before");
             }
         }
@@ -438,10 +510,10 @@ impl Front {
         params.clear();
         match answer(core, &request.caller, &request.incoming.params, &mut params) {
             Ok(body) => {
-                let took = core.reactor.now().saturating_sub(request.started);
+                let end = request.end(core.reactor.now());
                 note_end(core, &request.incoming);
                 let bytes_out = body.pieces.iter().map(piece_size).sum();
-                core.statistics.finished(request.incoming.operation, took, false, 0, bytes_out);
+                core.statistics.finished(asker(&request.incoming), RequestEnd { bytes_out, ..end });
                 request.incoming.answer(Status::Ok, &params, body);
             }
             Err(failure) => finish(core, request, Err(&failure)),
@@ -459,11 +531,11 @@ fn note_end(core: &Core, incoming: &Incoming) {
 
 /// Answers a request, and keeps its outcome.
 pub fn finish(core: &Core, request: Request, result: Result<&[u8], &Failure>) {
-    let Request { incoming, caller, started, .. } = request;
-    let took = core.reactor.now().saturating_sub(started);
+    let end = request.end(core.reactor.now());
+    let Request { incoming, caller, .. } = request;
     let bytes_in = if result.is_ok() { incoming.body_size() as u64 } else { 0 };
     note_end(core, &incoming);
-    core.statistics.finished(incoming.operation, took, result.is_err(), bytes_in, 0);
+    core.statistics.finished(asker(&incoming), RequestEnd { failed: result.is_err(), bytes_in, ..end });
     match result {
         Ok(reply) => {
             let copies = note_outcome(core, caller.origin, Status::Ok, reply);
@@ -493,6 +565,17 @@ fn note_outcome(core: &Core, origin: Option<Origin>, status: Status, bytes: &[u8
     match origin {
         Some(origin) => core.tables.borrow_mut().sessions.finish(origin, status, bytes),
         None => Vec::new(),
+    }
+}
+
+/// Answers copies of a request that goes on since an earlier life of this server, once their callers' time is up: it may
+/// wait for a server that is down, and has no deadline of its own.
+async fn end_late_copies(core: Rc<Core>, origin: Origin, deadline: Nanos) {
+    core.reactor.sleep_until(deadline.saturating_add(1)).await;
+    let now = core.reactor.now();
+    let late = core.tables.borrow_mut().sessions.take_waiting(origin, |copy| copy.expired(now));
+    for copy in late {
+        copy.fail(Status::TimedOut, FileId::default(), b"what was begun before the server's restart is not done yet");
     }
 }
 

@@ -1,6 +1,6 @@
 use crate::support::*;
 use wire::limits::REQUEST_WINDOW;
-use wire::messages::ReserveAppendRequest;
+use wire::messages::{ReserveAppendRequest, SetAttributesRequest, set_mask};
 use wire::{FileId, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
@@ -188,4 +188,36 @@ fn a_request_that_waits_holds_up_no_other() {
         assert_eq!(size, 8202, "seed {seed}");
         test.settle();
     }
+}
+
+/// Goal: a request that its server resumes after a restart, and that waits for another server which stays down, has an
+/// answer for its caller when the caller's time is up; what was begun is done once that server is back.
+/// Method: rights are taken from a directory while a server is down; the directory's home is killed and started again,
+/// so that the caller's channel sends its request once more.
+#[test]
+fn resumed_requests_keep_deadlines() {
+    let test = TestCluster::new(5, 3);
+    let caller = test.caller(0, 1);
+    let directory = test.run(0, async move { caller.make_directory(FileId::ROOT, "d").await.expect("made") });
+    let caller = test.caller(1, 2);
+    let home = caller.home(directory);
+    let other = (0..3).find(|server| *server != home && *server != caller.home(FileId::ROOT)).expect("three servers");
+    test.kill(other);
+    let clock = test.reactor_of_caller(1);
+    let asked = test.spawn(1, async move {
+        let begun = clock.now();
+        let mask = set_mask::MODE;
+        let request = SetAttributesRequest { file: directory, mask, mode: 0o500, uid: 0, gid: 0, atime: 0, mtime: 0 };
+        (status(&caller.set(request).await), clock.now() - begun)
+    });
+    test.world.run_for(SECOND);
+    test.restart(home);
+    let (told, took) = test.wait(&asked);
+    assert_eq!(told, Status::TimedOut);
+    assert!(took < 45 * SECOND, "it took {} s", took / SECOND);
+    test.revive(other);
+    test.settle();
+    let caller = test.caller(2, 3);
+    let seen = test.run(2, async move { caller.stat(directory).await.expect("told") });
+    assert_eq!(seen.mode, 0o500);
 }

@@ -86,6 +86,130 @@ fn counters_tell_what_happened() {
     assert!((1..=3).contains(&samples(&all)), "an idle server takes no samples: {all}");
 }
 
+/// Goal: what the clients of each job asked for counts to it, to the byte; clients that name none count together, and
+/// servers to nobody. Names are told as they are, whatever they hold.
+#[test]
+fn jobs_are_told_apart() {
+    let test = TestCluster::new(2, 2);
+    let quoted = "a\"b\\c";
+    let jobs = [(0, 1, "812", 3u64), (1, 2, "813", 5), (2, 3, quoted, 2), (0, 4, "", 4)];
+    for (node, session, job, count) in jobs {
+        let caller = test.caller_of(node, session, 0, job);
+        test.run(node, async move {
+            for number in 0..count {
+                let attributes = caller.create(ROOT, &format!("{session}-{number}")).await.expect("created");
+                caller.write(attributes.id, attributes.layout, 0, &[1; 100]).await.expect("written");
+                caller.read(attributes.id, attributes.layout, 0, 30).await.expect("read");
+            }
+        });
+    }
+    let texts: Vec<String> = test.server_indexes().map(|index| test.server(index).statistics_json()).collect();
+    for (_, _, job, count) in jobs {
+        let escaped = job.replace('\\', "\\\\").replace('"', "\\\"");
+        let sum = |key: &str| texts.iter().map(|text| job_entry(text, &escaped, key)).sum::<u64>();
+        let told = [sum("writes"), sum("bytes_in"), sum("reads"), sum("bytes_out"), sum("failed")];
+        assert_eq!(told, [count, 100 * count, count, 30 * count, 0], "{job}: {texts:?}");
+        assert!(sum("metadata") >= count && sum("arrivals") == sum("finished"), "{job}: {texts:?}");
+    }
+    // Nothing counts to nobody, and nothing twice.
+    for text in &texts {
+        let all =
+            ["812", "813", "a\\\"b\\\\c", ""].map(|job| job_entry(text, job, "reads") + job_entry(text, job, "writes"));
+        assert_eq!(all.iter().sum::<u64>(), number(text, "data", "finished"));
+    }
+    let pages: Vec<String> = test.server_indexes().map(|index| test.server(index).statistics_prometheus()).collect();
+    pages.iter().for_each(|page| check_exposition(page));
+    let page = pages.concat();
+    assert!(page.contains("tabane_job_received_bytes_total{job=\"a\\\"b\\\\c\"}"), "{page}");
+    assert!(page.contains("{job=\"(none)\"}"), "{page}");
+}
+
+/// A number in a server's entry of a job; 0 if it has none.
+fn job_entry(text: &str, job: &str, key: &str) -> u64 {
+    let list = &text[text.find("\"jobs\":[").expect("jobs are told")..];
+    let list = &list[..list.find(']').expect("the list ends")];
+    let Some(at) = list.find(&format!("\"job\":\"{job}\",")) else { return 0 };
+    number(&format!("\"entry\":{}", &list[at..]), "entry", key)
+}
+
+/// The waits of a class for a reason: how many began, and for how long all were.
+fn waits(text: &str, class: &str, reason: &str) -> (u64, u64) {
+    let part = &text[text.find("\"classes\":").expect("classes are told")..];
+    let part = &part[part.find(&format!("\"{class}\":")).expect("the class is told")..];
+    (number(part, reason, "begun"), number(part, reason, "waited_ns"))
+}
+
+/// Goal: what requests wait for is told by reason, whoever looks: for the loop while it does other things, for their
+/// turn at a file, for a sync, for a place among those that wait for other servers. Time at work and time that was
+/// waited together are no more than what the callers have measured, but for what may have passed before a request was
+/// seen; and the depth of the queue is the growth of what was waited.
+#[test]
+fn waits_have_reasons() {
+    let test = TestCluster::new(3, 2);
+    let caller = test.caller(0, 1);
+    let file = test.run(0, async move {
+        let file = caller.create(ROOT, "f").await.expect("created");
+        // Some of it lies at each server, so that to cut it takes a while.
+        for chunk in 0..4 {
+            caller.write(file.id, file.layout, chunk * 4096, &[1; 100]).await.expect("written");
+        }
+        file
+    });
+    let home = test.caller(0, 1).home(file.id);
+    let before = test.server(home).statistics_json();
+    // The loop is away for a millisecond after each turn, while three callers ask.
+    test.world.set_slowness(test.servers[home as usize], 1_000_000, 1_000_000);
+    let asking: Vec<_> = (0..3)
+        .map(|node| {
+            let caller = test.caller(node, 10 + node as u64);
+            let clock = test.reactor_of_caller(node);
+            test.spawn(node, async move {
+                let begun = clock.now();
+                for _ in 0..50 {
+                    caller.stat(file.id).await.expect("told");
+                }
+                clock.now() - begun
+            })
+        })
+        .collect();
+    let took: u64 = asking.iter().map(|slot| test.wait(slot)).sum();
+    test.world.set_slowness(test.servers[home as usize], 0, 0);
+    let after = test.server(home).statistics_json();
+    let grown = |class: &str, reason: &str| {
+        let (old, new) = (waits(&before, class, reason), waits(&after, class, reason));
+        (new.0 - old.0, new.1 - old.1)
+    };
+    let (begun, waited) = grown("metadata", "unread");
+    assert!(begun >= 140, "{begun}: {after}");
+    assert!(waited > took / 3 && waited < took * 3 / 2, "{waited} of {took}: {after}");
+    // Turns at a file: who cuts it waits for those who came before.
+    let cutting: Vec<_> = (0..3)
+        .map(|node| {
+            let caller = test.caller(node, 20 + node as u64);
+            test.spawn(node, async move { caller.truncate(file.id, 100 * node as u64).await.map(|_| ()) })
+        })
+        .collect();
+    cutting.iter().for_each(|slot| test.wait(slot).expect("cut"));
+    let caller = test.caller(0, 1);
+    test.run(0, async move { caller.synchronise().await.expect("synchronised") });
+    let after = test.server(home).statistics_json();
+    let (begun, waited) = waits(&after, "metadata", "turn");
+    assert!(begun >= 1 && waited > 0, "{after}");
+    let syncs = test.server_indexes().map(|index| waits(&test.server(index).statistics_json(), "metadata", "sync").0);
+    assert!(syncs.sum::<u64>() >= 1, "{after}");
+    // At rest nothing waits, and totals stand still.
+    test.settle();
+    let rest = test.server(home).statistics_json();
+    test.world.run_for(3 * SECOND);
+    let later = test.server(home).statistics_json();
+    for class in ["metadata", "data"] {
+        assert_eq!((number(&later, class, "req_qdepth"), number(&later, class, "req_active")), (0, 0));
+        for key in ["req_waittime_ns", "req_active_ns"] {
+            assert_eq!(number(&rest, class, key), number(&later, class, key), "{key} of {class}");
+        }
+    }
+}
+
 /// Goal: the metrics page answers, refuses other paths, and cuts off who says nothing sensible; who says nothing at all
 /// takes nothing from others, however many they are.
 /// Method: a real server on the loopback, for simulated nodes have none; 300 silent connections, and more before each

@@ -245,6 +245,11 @@ impl TestCluster {
     }
 
     pub fn caller_as(&self, node: usize, session: u64, uid: u32) -> Caller {
+        self.caller_of(node, session, uid, "")
+    }
+
+    /// A caller that names a job.
+    pub fn caller_of(&self, node: usize, session: u64, uid: u32, job: &str) -> Caller {
         let reactor = self.world.reactor(self.callers[node]);
         let channels = (0..self.servers.len() as u32)
             .map(|server| {
@@ -256,6 +261,7 @@ impl TestCluster {
                     level: 0,
                     session,
                     user: wire::credentials::Credentials::new(uid, uid),
+                    label: wire::label::Label::new(job, "", "", "", "test"),
                     timeout: 20 * SECOND,
                     relay: None,
                 };

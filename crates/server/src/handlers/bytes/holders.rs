@@ -2,6 +2,7 @@
 
 use crate::backing::ranges_of;
 use crate::core::{Caller, Core, Failure};
+use crate::process::statistics::waits::{WaitReason, because};
 use crate::store::ChunkWrite;
 use reactor::Nanos;
 use std::rc::Rc;
@@ -138,7 +139,7 @@ impl Rounds {
         }
         // What clean chunks leave rests until a sync too.
         if !core.evict_some() && !core.may_gain_room(&failure) {
-            core.await_clean(failure).await?;
+            because(WaitReason::Disk, core.await_clean(failure)).await?;
         }
         core.syncs.sync().await
     }
@@ -179,7 +180,7 @@ impl Core {
             // Whatever is here stays here, so that this holds after the next waits.
             self.take_in_for(file, writes, deadline).await?;
             if self.cluster.home_of(file) == Some(self.index) {
-                self.wait_for_read_leases(file).await;
+                because(WaitReason::Lock, self.wait_for_read_leases(file)).await;
             } else {
                 self.announce_until_stands(file, deadline).await?;
             }

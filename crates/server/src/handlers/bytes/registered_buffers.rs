@@ -6,6 +6,7 @@ use crate::handlers::Progress;
 use crate::handlers::bytes::append::grown;
 use crate::handlers::bytes::read_write::{Step, WriteEnd, check, check_inode, piece_end, write_pieces};
 use crate::journal::records::Record;
+use crate::process::statistics::waits::Asker;
 use crate::store::{ChunkWrite, HeldPages, Holder, PAGE_SIZE, RegisteredRun};
 use reactor::{Class, Incoming, Nanos};
 use std::rc::Rc;
@@ -66,7 +67,8 @@ pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, incoming: &mut 
     let reply_of = |end| CommitRegisteredReply { end: Some(end) }.to_bytes();
     let steps = vec![Step { writes, end: request.pieces.0.len() }];
     let reply = write_pieces(core, caller, &request, steps, reply_of).await?;
-    core.statistics.arrived_by_themselves(Operation::CommitRegistered, size as u64);
+    let who = Asker { operation: Operation::CommitRegistered, job: caller.peer.tag.get() };
+    core.statistics.arrived_by_themselves(who, size as u64);
     core.invite_writes(caller.peer.queue, file);
     Ok(reply)
 }
@@ -161,7 +163,6 @@ pub fn write_submitted(
             core.commit(transaction, [taken])?;
         }
     }
-    core.statistics.arrived_by_themselves(submitted_operation(written), bytes.size.into());
     Ok(())
 }
 

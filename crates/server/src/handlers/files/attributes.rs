@@ -5,6 +5,7 @@ use crate::files::inodes::Inode;
 use crate::files::rights;
 use crate::handlers::{EncodedParams, Progress, later};
 use crate::journal::records::Record;
+use crate::process::statistics::waits::{WaitReason, because};
 use std::rc::Rc;
 use wire::messages::{EntryReply, SetAttributesRequest, set_mask};
 use wire::{Attributes, Decode, Encode, Kind, Status};
@@ -48,7 +49,8 @@ pub fn set_attributes(
         let (glimpse, mut inode) = loop {
             let glimpse = core.glimpse_in_turn(request.file, retract, &turn).await?;
             while changes_rights && let Some(delegated) = core.recall_delegations(request.file) {
-                core.wait_until(caller.deadline, "delegations of the file take long to end", delegated.wait()).await?;
+                let ended = because(WaitReason::Lock, delegated.wait());
+                core.wait_until(caller.deadline, "delegations of the file take long to end", ended).await?;
             }
             let inode = core.inode(request.file)?;
             if !is_set_user || !inode.is_announced() {

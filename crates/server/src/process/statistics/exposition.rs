@@ -5,7 +5,11 @@
 //! is left out, which a checked build notices.
 
 use crate::core::Core;
-use crate::process::statistics::report::{CLASSES, counter_numbers, relay_numbers, store_numbers, table_numbers};
+use crate::process::statistics::jobs::{Job, JobKind};
+use crate::process::statistics::report::{
+    CLASSES, counter_numbers, job_numbers, relay_numbers, store_numbers, table_numbers,
+};
+use crate::process::statistics::waits::{WaitGauge, WaitReason};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -117,13 +121,45 @@ const COUNTERS: [Row; 9] = [
     ("arrivals", "arrivals_total", Counter, "Requests that came"),
     ("finished", "finished_total", Counter, "Requests that were answered"),
     ("failed", "failed_total", Counter, "Requests that were answered with an error"),
-    ("req_qdepth", "queued", Gauge, "Requests that have come and are not begun"),
+    ("req_qdepth", "queued", Gauge, "Requests that have come and wait"),
     ("req_active", "active", Gauge, "Requests that are being worked on"),
-    ("req_waittime_ns", "wait_seconds_total", Counter, "Time of requests between arrival and begin"),
-    ("service_ns", "service_seconds_total", Counter, "Time of requests between begin and answer"),
+    ("req_waittime_ns", "wait_seconds_total", Counter, "Time that requests have waited"),
+    ("service_ns", "service_seconds_total", Counter, "Time that requests were worked on"),
     ("bytes_in", "received_bytes_total", Counter, "Bytes of data that requests have brought"),
     ("bytes_out", "sent_bytes_total", Counter, "Bytes of data that answers have taken along"),
 ];
+
+/// What is counted for each thing that requests wait for.
+const WAITS: [Row; 3] = [
+    ("depth", "depth", Gauge, "Requests that wait for it"),
+    ("begun", "begun_total", Counter, "Times that a request began to wait for it"),
+    ("waited_ns", "seconds_total", Counter, "Time that requests have waited for it"),
+];
+
+/// What is counted for each job of clients.
+const JOBS: [Row; 10] = [
+    ("arrivals", "arrivals_total", Counter, "Requests that came"),
+    ("finished", "finished_total", Counter, "Requests that were answered"),
+    ("failed", "failed_total", Counter, "Requests that were answered with an error"),
+    ("reads", "read_requests_total", Counter, "Requests for bytes that were answered"),
+    ("writes", "write_requests_total", Counter, "Requests with bytes that were answered"),
+    ("metadata", "metadata_requests_total", Counter, "Other requests that were answered"),
+    ("req_waittime_ns", "wait_seconds_total", Counter, "Time that requests have waited"),
+    ("service_ns", "service_seconds_total", Counter, "Time that requests were worked on"),
+    ("bytes_in", "received_bytes_total", Counter, "Bytes of data that requests have brought"),
+    ("bytes_out", "sent_bytes_total", Counter, "Bytes of data that answers have taken along"),
+];
+
+/// The numbers of something that a label tells apart from others.
+type Labelled = (String, Vec<(&'static str, u64)>);
+
+/// What stands for a job in a label.
+fn job_label(kind: JobKind, job: &Job) -> String {
+    match kind {
+        JobKind::Job => job.name.clone(),
+        kind => format!("({})", kind.word()),
+    }
+}
 
 /// The page.
 pub fn prometheus(core: &Core) -> String {
@@ -156,10 +192,32 @@ pub fn prometheus(core: &Core) -> String {
         }
     }
     let mut operations = Vec::new();
-    core.statistics.for_each(&mut |operation, counters| operations.push((operation.name(), counter_numbers(counters))));
-    let classes = CLASSES.map(|(name, class)| (name, counter_numbers(&core.statistics.class(class))));
-    page.families("operation", &operations);
-    page.families("class", &classes);
+    core.statistics.for_each(&mut |operation, counters| {
+        operations.push((operation.name().to_owned(), counter_numbers(counters).to_vec()));
+    });
+    let now = core.reactor.now();
+    let class_of =
+        |(name, class): (&str, _)| (name.to_owned(), counter_numbers(&core.statistics.class(class, now)).to_vec());
+    let waits = CLASSES.map(|(_, class)| core.statistics.waits(class));
+    let wait_of = |reason: &WaitReason| {
+        let sum = |of: &dyn Fn(&WaitGauge) -> u64| waits.iter().map(|class| of(&class[*reason as usize])).sum();
+        let numbers = vec![
+            ("depth", sum(&WaitGauge::depth)),
+            ("begun", sum(&WaitGauge::begun)),
+            ("waited_ns", sum(&|gauge| gauge.total_ns(now))),
+        ];
+        (reason.word().to_owned(), numbers)
+    };
+    let jobs: Vec<Labelled> = core
+        .statistics
+        .jobs()
+        .iter()
+        .map(|(kind, job)| (job_label(kind, job), job_numbers(&job.counters).to_vec()))
+        .collect();
+    page.families(("operation", "operation"), &COUNTERS, &operations);
+    page.families(("class", "class"), &COUNTERS, &CLASSES.map(class_of));
+    page.families(("wait", "reason"), &WAITS, &WaitReason::ALL.each_ref().map(wait_of));
+    page.families(("job", "job"), &JOBS, &jobs);
     page.0
 }
 
@@ -178,13 +236,14 @@ impl MetricsPage {
         };
     }
 
-    /// What is counted for each of several, told apart by a label.
-    fn families(&mut self, label: &str, all: &[(&str, [(&str, u64); COUNTERS.len()])]) {
-        for row in COUNTERS.iter().filter(|_| !all.is_empty()) {
-            let name = format!("{label}_{}", row.1);
+    /// What is counted for each of several, told apart by a label. Names begin with `prefix`.
+    fn families(&mut self, (prefix, label): (&str, &str), rows: &[Row], all: &[Labelled]) {
+        for row in rows.iter().filter(|_| !all.is_empty()) {
+            let name = format!("{prefix}_{}", row.1);
             self.head(&name, row.2, &format!("{}, by {label}.", row.3));
             for (value, numbers) in all {
                 let number = numbers.iter().find(|(key, _)| *key == row.0).map_or(0, |(_, number)| *number);
+                let value = value.replace('\\', "\\\\").replace('"', "\\\"");
                 self.put(&name, &format!("{{{label}=\"{value}\"}}"), row, number);
             }
         }
@@ -204,8 +263,10 @@ mod tests {
             ["s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"];
         const TYPES: [&str; 5] = ["counter", "gauge", "histogram", "summary", "untyped"];
         let mut seen = BTreeSet::new();
-        let counters = ["operation", "class"].iter().flat_map(|label| {
-            COUNTERS.iter().map(move |row| (format!("{label}_{}", row.1), row.2, format!("{} by {label}", row.3)))
+        let tables: [(&str, &[Row]); 4] =
+            [("operation", &COUNTERS), ("class", &COUNTERS), ("wait", &WAITS), ("job", &JOBS)];
+        let counters = tables.into_iter().flat_map(|(label, rows)| {
+            rows.iter().map(move |row| (format!("{label}_{}", row.1), row.2, format!("{} by {label}", row.3)))
         });
         let single = SINGLE.iter().map(|row| (row.1.to_owned(), row.2, row.3.to_owned()));
         for (name, kind, help) in single.chain(counters) {

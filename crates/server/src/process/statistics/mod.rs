@@ -1,15 +1,22 @@
 //! Counters of everything that a server does, from the first request on.
 //!
-//! `arrivals` counts requests taken in; `req_qdepth` those that wait to be started; `req_waittime` is the time from
-//! arrival to start; `req_active` counts those started and not finished; service time runs from start to reply.
+//! `arrivals` counts requests taken in; `req_qdepth` those that wait for something (`waits` says for what), before they
+//! are begun or later; `req_waittime` is what they have waited; `req_active` counts those at work; service time runs
+//! from start to reply, but for what was waited meanwhile.
 
 mod exposition;
+pub mod jobs;
 pub mod metrics;
 pub mod report;
+pub mod waits;
 
-use reactor::Nanos;
-use std::cell::{Cell, RefCell};
+use jobs::{JOB_SAMPLE_COUNT_MAX, JobCounters, JobSample, Jobs};
+use reactor::{Nanos, Peer};
+use std::cell::{Cell, Ref, RefCell};
+use waits::{Asker, REASON_COUNT, WaitGauge, WaitReason};
 use wire::Operation;
+use wire::handshake::Role;
+use wire::label::LABEL_SIZE_MAX;
 use wire::operation::OperationClass;
 
 /// Samples that are kept: ten minutes, one a second.
@@ -26,6 +33,8 @@ pub struct Counters {
     pub qdepth: u64,
     pub active: u64,
     pub wait_ns: u64,
+    /// Request-nanoseconds at work; of classes only, up to when they were asked for.
+    pub active_ns: u64,
     pub service_ns: u64,
     pub service_ns_max: u64,
     pub bytes_in: u64,
@@ -42,6 +51,7 @@ impl Default for Counters {
             qdepth: 0,
             active: 0,
             wait_ns: 0,
+            active_ns: 0,
             service_ns: 0,
             service_ns_max: 0,
             bytes_in: 0,
@@ -103,14 +113,25 @@ impl Counters {
 /// What a second was like. Counters are totals since the start; the difference of two samples is a rate.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
+    /// Grows by one a sample, from 1 on: who asks again sees what he has missed.
+    pub number: u64,
     /// Nanoseconds since the epoch.
     pub time: i64,
     /// Nanoseconds of the loop's work since the start.
     pub busy_ns: u64,
     pub metadata: SampleClass,
     pub data: SampleClass,
+    /// Request-nanoseconds that were waited, by `WaitReason`, of both classes.
+    pub waits_ns: [u64; REASON_COUNT],
+    /// What those jobs asked for in this second that took most, and all others together.
+    pub jobs: Vec<JobSample>,
     pub journal_used: u64,
     pub bytes_free: u64,
+}
+
+impl Sample {
+    /// Most bytes that one takes.
+    const SIZE_MAX: usize = size_of::<Sample>() + JOB_SAMPLE_COUNT_MAX * (size_of::<JobSample>() + LABEL_SIZE_MAX);
 }
 
 #[derive(Clone, Debug, Default)]
@@ -120,6 +141,7 @@ pub struct SampleClass {
     pub qdepth: u64,
     pub active: u64,
     pub wait_ns: u64,
+    pub active_ns: u64,
     pub service_ns: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
@@ -133,6 +155,7 @@ impl SampleClass {
             qdepth: counters.qdepth,
             active: counters.active,
             wait_ns: counters.wait_ns,
+            active_ns: counters.active_ns,
             service_ns: counters.service_ns,
             bytes_in: counters.bytes_in,
             bytes_out: counters.bytes_out,
@@ -140,11 +163,108 @@ impl SampleClass {
     }
 }
 
+/// The tag of connections of no job: those of servers.
+const NO_JOB: u32 = u32::MAX;
+/// Classes of operations.
+const CLASS_COUNT: usize = 2;
+
+fn place_of(class: OperationClass) -> usize {
+    match class {
+        OperationClass::Metadata => 0,
+        OperationClass::Data => 1,
+    }
+}
+
+/// What a request waited for before it was begun, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EarlyWaits {
+    pub unread: Nanos,
+    pub others: Nanos,
+    /// Since when it has waited for its turn, if it did (`Statistics::hold`).
+    pub turn_since: Option<Nanos>,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RequestEnd {
+    pub now: Nanos,
+    /// Its service time.
+    pub took: Nanos,
+    pub failed: bool,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
+/// How many are at work, summed over time.
+#[derive(Debug, Clone, Copy, Default)]
+struct WorkGauge {
+    count: u64,
+    /// The ends of all less the begins of all.
+    ends: u64,
+}
+
+impl WorkGauge {
+    fn begin(&mut self, now: Nanos) {
+        self.count += 1;
+        self.ends = self.ends.wrapping_sub(now);
+    }
+
+    fn end(&mut self, now: Nanos) {
+        self.count -= 1;
+        self.ends = self.ends.wrapping_add(now);
+    }
+
+    fn total_ns(&self, now: Nanos) -> u64 {
+        self.ends.wrapping_add(self.count.wrapping_mul(now))
+    }
+}
+
+struct Tables {
+    operations: Vec<Counters>,
+    waits: [[WaitGauge; REASON_COUNT]; CLASS_COUNT],
+    work: [WorkGauge; CLASS_COUNT],
+    jobs: Jobs,
+}
+
+impl Tables {
+    fn operation(&mut self, who: Asker) -> &mut Counters {
+        &mut self.operations[who.operation.index()]
+    }
+
+    fn gauge(&mut self, who: Asker, reason: WaitReason) -> &mut WaitGauge {
+        &mut self.waits[place_of(who.operation.class())][reason as usize]
+    }
+
+    fn begin_work(&mut self, who: Asker, now: Nanos) {
+        let counters = self.operation(who);
+        counters.qdepth -= 1;
+        counters.active += 1;
+        self.work[place_of(who.operation.class())].begin(now);
+    }
+
+    fn end_work(&mut self, who: Asker, now: Nanos) {
+        self.operation(who).active -= 1;
+        self.work[place_of(who.operation.class())].end(now);
+    }
+
+    fn job(&mut self, who: Asker) -> Option<&mut JobCounters> {
+        (who.job != NO_JOB).then(|| self.jobs.counters(who.job))
+    }
+
+    fn waited(&mut self, who: Asker, waited: Nanos) {
+        self.operation(who).wait_ns += waited;
+        if let Some(job) = self.job(who) {
+            job.wait_ns += waited;
+        }
+    }
+}
+
 /// All counters of a server.
 pub struct Statistics {
-    operations: RefCell<Vec<Counters>>,
+    tables: RefCell<Tables>,
     samples: RefCell<Vec<Sample>>,
     next_sample: Cell<usize>,
+    sample_count: Cell<u64>,
     pub arrivals: Cell<u64>,
     pub repeated: Cell<u64>,
     pub sampling: Cell<bool>,
@@ -160,51 +280,114 @@ impl Statistics {
     /// Counters at zero.
     pub fn new() -> Statistics {
         Statistics {
-            operations: RefCell::new(vec![Counters::default(); Operation::TABLE_SIZE]),
+            tables: RefCell::new(Tables {
+                operations: vec![Counters::default(); Operation::TABLE_SIZE],
+                waits: Default::default(),
+                work: Default::default(),
+                jobs: Jobs::default(),
+            }),
             samples: RefCell::new(Vec::with_capacity(SAMPLE_COUNT_MAX)),
             next_sample: Cell::new(0),
+            sample_count: Cell::new(0),
             arrivals: Cell::new(0),
             repeated: Cell::new(0),
             sampling: Cell::new(false),
         }
     }
 
+    /// Somebody connects; from now on requests are of the tag's job.
+    pub fn connected(&self, peer: &Peer) {
+        peer.tag.set(match peer.role {
+            Role::Client | Role::LowPriority => self.tables.borrow_mut().jobs.connect(&peer.label),
+            Role::Server | Role::ClientTunnel | Role::ServerTunnel => NO_JOB,
+        });
+    }
+
+    pub fn disconnected(&self, peer: &Peer) {
+        if peer.tag.get() != NO_JOB {
+            self.tables.borrow_mut().jobs.disconnect(peer.tag.get());
+        }
+    }
+
     /// A request came in and waits to be started.
-    pub fn arrived(&self, operation: Operation) {
+    pub fn arrived(&self, who: Asker) {
         self.arrivals.set(self.arrivals.get() + 1);
-        let counters = &mut self.operations.borrow_mut()[operation.index()];
+        let tables = &mut *self.tables.borrow_mut();
+        let counters = tables.operation(who);
         counters.arrivals += 1;
         counters.qdepth += 1;
+        if let Some(job) = tables.job(who) {
+            job.arrivals += 1;
+        }
     }
 
     /// Requests of an operation that came in.
     pub fn arrivals_of(&self, operation: Operation) -> u64 {
-        self.operations.borrow()[operation.index()].arrivals
+        self.tables.borrow().operations[operation.index()].arrivals
     }
 
     /// A copy of a request that was answered, refused or set aside without being executed.
-    pub fn not_started(&self, operation: Operation) {
+    pub fn not_started(&self, who: Asker) {
         self.repeated.set(self.repeated.get() + 1);
-        self.operations.borrow_mut()[operation.index()].qdepth -= 1;
+        self.tables.borrow_mut().operation(who).qdepth -= 1;
     }
 
-    /// A request is started `waited` nanoseconds after it came.
-    pub fn started(&self, operation: Operation, waited: Nanos) {
-        let counters = &mut self.operations.borrow_mut()[operation.index()];
-        counters.qdepth -= 1;
-        counters.active += 1;
-        counters.wait_ns += waited;
+    /// A request that came in is not begun before its turn.
+    pub fn hold(&self, who: Asker, now: Nanos) {
+        self.tables.borrow_mut().gauge(who, WaitReason::Turn).begin(now);
+    }
+
+    /// A request is started now.
+    pub fn started(&self, who: Asker, waits: EarlyWaits, now: Nanos) {
+        let tables = &mut *self.tables.borrow_mut();
+        let mut waited = waits.unread + waits.others;
+        if waits.unread > 0 {
+            tables.gauge(who, WaitReason::Unread).pass(waits.unread);
+        }
+        if waits.others > 0 {
+            tables.gauge(who, WaitReason::Others).pass(waits.others);
+        }
+        if let Some(since) = waits.turn_since {
+            tables.gauge(who, WaitReason::Turn).end(since, now);
+            waited += now.saturating_sub(since);
+        }
+        tables.begin_work(who, now);
+        if waited > 0 {
+            tables.waited(who, waited);
+        }
+    }
+
+    /// A request that was at work waits from now on.
+    pub fn begin_wait(&self, who: Asker, reason: WaitReason, now: Nanos) {
+        let tables = &mut *self.tables.borrow_mut();
+        tables.gauge(who, reason).begin(now);
+        tables.end_work(who, now);
+        tables.operation(who).qdepth += 1;
+    }
+
+    /// It has waited since `began`, and is at work again.
+    pub fn end_wait(&self, who: Asker, reason: WaitReason, began: Nanos, now: Nanos) {
+        let tables = &mut *self.tables.borrow_mut();
+        tables.gauge(who, reason).end(began, now);
+        tables.begin_work(who, now);
+        tables.waited(who, now.saturating_sub(began));
     }
 
     /// Bytes came to us without a body: who made the request had written them where they belong.
-    pub fn arrived_by_themselves(&self, operation: Operation, bytes: u64) {
-        self.operations.borrow_mut()[operation.index()].bytes_in += bytes;
+    pub fn arrived_by_themselves(&self, who: Asker, bytes: u64) {
+        let tables = &mut *self.tables.borrow_mut();
+        tables.operation(who).bytes_in += bytes;
+        if let Some(job) = tables.job(who) {
+            job.bytes_in += bytes;
+        }
     }
 
-    /// A request ended.
-    pub fn finished(&self, operation: Operation, took: Nanos, failed: bool, bytes_in: u64, bytes_out: u64) {
-        let counters = &mut self.operations.borrow_mut()[operation.index()];
-        counters.active -= 1;
+    /// A request ended now. `took` is its service time.
+    pub fn finished(&self, who: Asker, end: RequestEnd) {
+        let RequestEnd { now, took, failed, bytes_in, bytes_out } = end;
+        let tables = &mut *self.tables.borrow_mut();
+        tables.end_work(who, now);
+        let counters = tables.operation(who);
         counters.finished += 1;
         counters.failed += u64::from(failed);
         counters.service_ns += took;
@@ -213,35 +396,54 @@ impl Statistics {
         counters.bytes_out += bytes_out;
         let bucket = &mut counters.buckets[bucket_of(took)];
         *bucket = bucket.saturating_add(1);
+        if let Some(job) = tables.job(who) {
+            job.finish(who.operation, &end);
+        }
     }
 
-    /// The sum over the operations of a class, of clients and servers alike.
-    pub fn class(&self, class: OperationClass) -> Counters {
-        let operations = self.operations.borrow();
+    /// The sum over the operations of a class, of clients and servers alike. What is waited now counts until `now`.
+    pub fn class(&self, class: OperationClass, now: Nanos) -> Counters {
+        let tables = self.tables.borrow();
         let mut sum = Counters::default();
         for operation in Operation::ALL.iter().filter(|operation| operation.class() == class) {
-            sum.add(&operations[operation.index()]);
+            sum.add(&tables.operations[operation.index()]);
         }
+        sum.active_ns = tables.work[place_of(class)].total_ns(now);
+        sum.wait_ns = tables.waits[place_of(class)].iter().map(|gauge| gauge.total_ns(now)).sum();
         sum
+    }
+
+    /// What requests of a class wait for.
+    pub fn waits(&self, class: OperationClass) -> [WaitGauge; REASON_COUNT] {
+        self.tables.borrow().waits[place_of(class)]
+    }
+
+    /// The jobs of clients.
+    pub fn jobs(&self) -> Ref<'_, Jobs> {
+        Ref::map(self.tables.borrow(), |tables| &tables.jobs)
     }
 
     /// Visits the operations that ever came.
     pub fn for_each(&self, visit: &mut dyn FnMut(Operation, &Counters)) {
-        let operations = self.operations.borrow();
+        let tables = self.tables.borrow();
         for operation in Operation::ALL {
-            let counters = &operations[operation.index()];
+            let counters = &tables.operations[operation.index()];
             if counters.arrivals > 0 {
                 visit(*operation, counters);
             }
         }
     }
 
-    /// Requests that were started and not finished.
-    pub fn active(&self) -> u64 {
-        self.operations.borrow().iter().map(|counters| counters.active).sum()
+    /// Requests that were taken in and not finished.
+    pub fn under_way(&self) -> u64 {
+        self.tables.borrow().operations.iter().map(|counters| counters.active + counters.qdepth).sum()
     }
 
+    /// Notes a sample, with what jobs did since the one before.
     pub fn add_sample(&self, sample: Sample) {
+        self.sample_count.set(self.sample_count.get() + 1);
+        let jobs = self.tables.borrow_mut().jobs.sample();
+        let sample = Sample { number: self.sample_count.get(), jobs, ..sample };
         let mut samples = self.samples.borrow_mut();
         let next = self.next_sample.get();
         if samples.len() < SAMPLE_COUNT_MAX {
@@ -262,7 +464,8 @@ impl Statistics {
 
     /// Most bytes that the counters take.
     pub fn memory_max() -> u64 {
-        (Operation::TABLE_SIZE * size_of::<Counters>() + SAMPLE_COUNT_MAX * size_of::<Sample>()) as u64
+        (Operation::TABLE_SIZE * size_of::<Counters>() + SAMPLE_COUNT_MAX * Sample::SIZE_MAX) as u64
+            + Jobs::memory_max()
     }
 }
 

@@ -3,6 +3,8 @@
 
 use crate::core::{Core, Failure};
 pub use crate::process::statistics::exposition::prometheus;
+use crate::process::statistics::jobs::JobCounters;
+use crate::process::statistics::waits::{WaitGauge, WaitReason};
 use crate::process::statistics::{Counters, Sample, SampleClass};
 use reactor::{BodyPiece, Class, Nanos, ReplyBody, ServeStatistics};
 use std::fmt::Write as _;
@@ -41,7 +43,7 @@ pub fn start_sampling(core: &Rc<Core>) {
             let before = core.statistics.arrivals.get();
             core.reactor.sleep(SAMPLE_INTERVAL_NS).await;
             core.statistics.add_sample(sample(&core));
-            let idle = core.statistics.arrivals.get() == before && core.statistics.active() == 0;
+            let idle = core.statistics.arrivals.get() == before && core.statistics.under_way() == 0;
             if idle || core.life.is_stopping() {
                 break;
             }
@@ -51,12 +53,16 @@ pub fn start_sampling(core: &Rc<Core>) {
 }
 
 fn sample(core: &Core) -> Sample {
-    let usage = core.store.usage();
+    let (usage, now) = (core.store.usage(), core.reactor.now());
+    let waits = CLASSES.map(|(_, class)| core.statistics.waits(class));
     Sample {
+        number: 0,
         time: core.reactor.wall_clock(),
         busy_ns: core.reactor.statistics().busy_ns,
-        metadata: SampleClass::of(&core.statistics.class(OperationClass::Metadata)),
-        data: SampleClass::of(&core.statistics.class(OperationClass::Data)),
+        metadata: SampleClass::of(&core.statistics.class(OperationClass::Metadata, now)),
+        data: SampleClass::of(&core.statistics.class(OperationClass::Data, now)),
+        waits_ns: std::array::from_fn(|reason| waits.iter().map(|class| class[reason].total_ns(now)).sum()),
+        jobs: Vec::new(),
         journal_used: usage.journal_used,
         bytes_free: usage.free,
     }
@@ -171,13 +177,26 @@ pub fn json(core: &Core, sample_count: usize) -> String {
     });
     object.object("classes", |object| {
         for (name, class) in CLASSES {
-            object.object(name, |object| put_counters(object, &core.statistics.class(class)));
+            object.object(name, |object| {
+                let now = core.reactor.now();
+                let counters = core.statistics.class(class, now);
+                put_counters(object, &counters);
+                object.number("req_active_ns", counters.active_ns);
+                object.object("waits", |object| put_waits(object, &core.statistics.waits(class), now));
+            });
         }
     });
     object.object("operations", |object| {
         core.statistics.for_each(&mut |operation, counters| {
             object.object(operation.name(), |object| put_counters(object, counters));
         });
+    });
+    object.list("jobs", core.statistics.jobs().iter(), |object, (kind, job)| {
+        object.text("kind", kind.word());
+        object.escaped("job", job.name.as_bytes());
+        object.escaped("program", job.program.as_bytes());
+        object.number("connections", job.connections.into());
+        object.numbers(&job_numbers(&job.counters));
     });
     put_peers(core, &mut object);
     put_backing(core, &mut object);
@@ -227,6 +246,30 @@ pub fn counter_numbers(counters: &Counters) -> [(&'static str, u64); 9] {
         ("failed", counters.failed),
         ("req_qdepth", counters.qdepth),
         ("req_active", counters.active),
+        ("req_waittime_ns", counters.wait_ns),
+        ("service_ns", counters.service_ns),
+        ("bytes_in", counters.bytes_in),
+        ("bytes_out", counters.bytes_out),
+    ]
+}
+
+/// What requests of a class wait for: how many do now, how many ever did, and for how long all of them.
+fn put_waits(object: &mut Object<'_>, waits: &[WaitGauge], now: Nanos) {
+    for (reason, gauge) in WaitReason::ALL.iter().zip(waits) {
+        object.object(reason.word(), |object| {
+            object.numbers(&[("depth", gauge.depth()), ("begun", gauge.begun()), ("waited_ns", gauge.total_ns(now))]);
+        });
+    }
+}
+
+pub fn job_numbers(counters: &JobCounters) -> [(&'static str, u64); 10] {
+    [
+        ("arrivals", counters.arrivals),
+        ("finished", counters.finished),
+        ("failed", counters.failed),
+        ("reads", counters.reads),
+        ("writes", counters.writes),
+        ("metadata", counters.metadata),
         ("req_waittime_ns", counters.wait_ns),
         ("service_ns", counters.service_ns),
         ("bytes_in", counters.bytes_in),
@@ -330,6 +373,7 @@ fn put_peers(core: &Core, object: &mut Object<'_>) {
 
 fn put_sample(object: &mut Object<'_>, sample: &Sample) {
     object.numbers(&[
+        ("number", sample.number),
         ("time_ns", sample.time.max(0) as u64),
         ("busy_ns", sample.busy_ns),
         ("journal_used", sample.journal_used),
@@ -343,10 +387,20 @@ fn put_sample(object: &mut Object<'_>, sample: &Sample) {
                 ("req_qdepth", class.qdepth),
                 ("req_active", class.active),
                 ("req_waittime_ns", class.wait_ns),
+                ("req_active_ns", class.active_ns),
                 ("service_ns", class.service_ns),
                 ("bytes_in", class.bytes_in),
                 ("bytes_out", class.bytes_out),
             ]);
         });
     }
+    object.object("waits_ns", |object| {
+        WaitReason::ALL.iter().zip(sample.waits_ns).for_each(|(reason, ns)| object.number(reason.word(), ns));
+    });
+    object.list("jobs", sample.jobs.iter(), |object, job| {
+        object.text("kind", job.kind.word());
+        object.escaped("job", job.name.as_bytes());
+        object.number("is_new", job.is_new.into());
+        object.numbers(&job_numbers(&job.counters));
+    });
 }

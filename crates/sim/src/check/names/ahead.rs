@@ -157,9 +157,8 @@ impl<'a> Ahead<'a> {
             let is_left = |way: &Departure| way.position != new.position && !done.contains(way.position);
             self.departures.iter().filter(frees).any(is_left)
         };
-        let is_stuck = |new: &&NewName| {
-            !done.contains(new.position) && state.entries.contains_key(new.path) && !may_go(new)
-        };
+        let is_stuck =
+            |new: &&NewName| !done.contains(new.position) && state.entries.contains_key(new.path) && !may_go(new);
         self.new_names.iter().find(is_stuck).map(|new| new.position)
     }
 
@@ -260,7 +259,7 @@ mod tests {
             8..11 => {
                 let exchange = random.percent(30);
                 Action::Rename { from: path, to, no_replace: !exchange && random.percent(30), exchange }
-            },
+            }
             11 => Action::Link { from: path, to },
             12 => Action::Unlink { path },
             _ => Action::Stat { path },
