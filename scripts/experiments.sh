@@ -25,6 +25,7 @@ if [ "$which" != real ]; then
     draw async-simulated async --simulate
     draw placement-simulated placement --simulate --servers 16,24,32
     draw open-storm-simulated open-storm --simulate --clients 8..1024
+    draw congestion-simulated congestion --simulate --servers 3..96 --pieces 32
     draw rdbench-simulated rdbench --simulate --servers 1..128 --length 256 --layout chunk
 fi
 if [ "$which" != simulated ]; then

@@ -101,7 +101,7 @@ fn up_arguments(options: &Options) -> Vec<String> {
         arguments.extend(["--backing".to_string(), path.display().to_string()]);
         arguments.extend(["--flush".to_string(), (*flush).to_string()]);
     }
-    if options.benches.contains(&Bench::OpenStorm) {
+    if options.benches.iter().any(|bench| matches!(bench, Bench::OpenStorm | Bench::Congestion)) {
         // As for clients of other machines: those of this one open by a look, and ask neither homes nor contacts.
         arguments.extend(["--short-circuit", "off"].map(str::to_string));
     }

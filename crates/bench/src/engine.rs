@@ -53,6 +53,9 @@ pub struct Served {
     pub bytes: u64,
     /// Bytes that it has copied; 0 in simulations.
     pub copied: u64,
+    /// Request-nanoseconds that requests for bytes waited, and were at work.
+    pub wait_ns: u64,
+    pub active_ns: u64,
 }
 
 impl Served {
@@ -68,6 +71,8 @@ impl Served {
         }
         let looks = statistics["operations"]["Statistics"]["arrivals"].as_u64().unwrap_or(0);
         served.requests = served.requests.saturating_sub(looks);
+        let of_data = |key: &str| statistics["classes"]["data"][key].as_u64().unwrap_or(0);
+        (served.wait_ns, served.active_ns) = (of_data("req_waittime_ns"), of_data("req_active_ns"));
         served.copied = statistics["bytes_copied"].as_u64().unwrap_or(0);
         Ok(served)
     }
@@ -80,6 +85,8 @@ impl Served {
                 requests: after.requests.saturating_sub(before.requests),
                 bytes: after.bytes.saturating_sub(before.bytes),
                 copied: after.copied.saturating_sub(before.copied),
+                wait_ns: after.wait_ns.saturating_sub(before.wait_ns),
+                active_ns: after.active_ns.saturating_sub(before.active_ns),
             })
             .collect()
     }
@@ -172,9 +179,12 @@ mod tests {
     fn statistics_are_read() {
         let text = r#"{"classes":{"metadata":{"arrivals":3,"bytes_in":0,"bytes_out":1},"data":{"arrivals":4,"bytes_in":50,"bytes_out":600}},"operations":{"OpenExisting":{"arrivals":2},"Statistics":{"arrivals":1}},"bytes_copied":11}"#;
         let served = Served::read(text).unwrap();
-        assert_eq!(served, Served { requests: 6, bytes: 651, copied: 11 });
-        let later = Served { requests: 8, bytes: 700, copied: 30 };
-        assert_eq!(Served::between(&[served], &[later]), [Served { requests: 2, bytes: 49, copied: 19 }]);
+        assert_eq!(served, Served { requests: 6, bytes: 651, copied: 11, ..Served::default() });
+        let later = Served { requests: 8, bytes: 700, copied: 30, ..Served::default() };
+        assert_eq!(
+            Served::between(&[served], &[later]),
+            [Served { requests: 2, bytes: 49, copied: 19, ..Served::default() }]
+        );
     }
 
     /// Goal: a line is JSON, with its keys in order.

@@ -9,8 +9,8 @@ use crate::options::{Bench, Options};
 use crate::plot::Picture;
 use crate::report::median;
 use crate::{
-    experiment_async, experiment_find, experiment_open_storm, experiment_placement, experiment_profile,
-    experiment_rdbench, experiment_uring,
+    experiment_async, experiment_congestion, experiment_find, experiment_open_storm, experiment_placement,
+    experiment_profile, experiment_rdbench, experiment_uring,
 };
 use reactor::workers::HeldSignals;
 use std::collections::BTreeMap;
@@ -43,6 +43,7 @@ fn try_lead(options: &Options, experiment: Bench) -> Result<(), String> {
     let picture = match experiment {
         Bench::Placement => experiment_placement::run(&runner),
         Bench::Async => experiment_async::run(&runner),
+        Bench::Congestion => experiment_congestion::run(&runner),
         Bench::OpenStorm => experiment_open_storm::run(&runner),
         Bench::Profile => experiment_profile::run(&runner),
         Bench::Uring => experiment_uring::run(&runner),

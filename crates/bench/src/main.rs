@@ -14,6 +14,7 @@ mod engine_real;
 mod engine_simulated;
 mod experiment;
 mod experiment_async;
+mod experiment_congestion;
 mod experiment_find;
 mod experiment_open_storm;
 mod experiment_placement;

@@ -12,6 +12,7 @@ pub use rdbench::{Compute, RdBench, SnapshotLayout, SnapshotTarget};
 pub use table::variables;
 
 use crate::engine_simulated::Model;
+use crate::experiment_congestion::{PIECE_GAP, PIECE_SIZE, Pieces};
 use bench::{INTERNAL_BENCHES, add_bench, unknown_bench};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -60,6 +61,7 @@ pub struct Options {
     pub servers: u32,
     pub server_counts: Vec<u32>,
     pub client_counts: Vec<u32>,
+    pub pieces: Pieces,
     pub chunk_sizes: Vec<u32>,
     pub chunk_counts: Vec<u32>,
     pub serial: bool,
@@ -188,6 +190,11 @@ impl Options {
             progress: values.seconds("progress"),
             servers: server_counts[0],
             server_counts,
+            pieces: Pieces {
+                count: values.count("pieces", 1, 1 << 24)?,
+                size: values.size("piece-size", 1, 1 << 20)?.unwrap_or(PIECE_SIZE),
+                gap: values.size("gap", 0, 1 << 20)?.unwrap_or(PIECE_GAP),
+            },
             client_counts: values.counts("clients", reactor::barrier::PARTY_COUNT_MAX)?,
             chunk_sizes: values.chunk_sizes()?,
             chunk_counts: values.counts("chunk-counts", 1 << 16)?,
@@ -219,7 +226,7 @@ impl Options {
         let several = self.server_counts.len() > 1 || self.plot.is_some() || self.simulate;
         let is_one = |bench: &Bench| match bench {
             Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => true,
-            Bench::Uring | Bench::Rdbench => true,
+            Bench::Congestion | Bench::Uring | Bench::Rdbench => true,
             Bench::Find => several,
             _ => false,
         };
@@ -237,7 +244,8 @@ impl Options {
             let several = ("several --servers", self.server_counts.len() > 1);
             return match only.into_iter().chain([several]).find(|(_, given)| *given && self.worker.is_none()) {
                 Some((name, _)) => Err(format!(
-                    "{name} is for an experiment: placement, find, async, open-storm, uring, rdbench or profile"
+                    "{name} is for an experiment: placement, find, async, open-storm, congestion, uring, rdbench or \
+                     profile"
                 )),
                 None => Ok(()),
             };

@@ -243,7 +243,7 @@ fn all_passes<T: Target>(target: &T, group: &mut Group) -> Result<(), Failure> {
             // None comes here: the exchanges need no target, the others have no passes.
             Bench::Exchange | Bench::ExchangeMemory | Bench::ExchangeData | Bench::Clean | Bench::Load => {}
             // Experiments go their own way (experiment.rs).
-            Bench::Steps | Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => {}
+            Bench::Steps | Bench::Placement | Bench::Async | Bench::Congestion | Bench::OpenStorm | Bench::Profile => {}
             Bench::Uring | Bench::Rdbench => {}
         }
     }

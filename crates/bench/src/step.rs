@@ -2,13 +2,15 @@
 //! cluster is real or simulated. The leader (`experiment_*.rs`) says which step comes next; an engine (`engine_*.rs`)
 //! has all processes do it at once and tells how long it took.
 
+use crate::experiment_congestion::Pieces;
 use crate::reaction::ReactionStep;
 use crate::workload_mdtest::{HARD_FILE_SIZE, Tree};
 use client::tests::{Clock, Order, Test, Tests};
-use client::{Error, File, FileId, FileSystem, Kind, OpenHow, Search};
+use client::{Error, File, FileId, FileRange, FileSystem, Kind, OpenHow, Search};
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::future::{Future, poll_fn};
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::Poll;
 
@@ -88,6 +90,12 @@ pub enum Step {
         volume: u64,
         chunk: u64,
         serial: bool,
+    },
+    /// Writes pieces with gaps into the file that all share, those of the processes interleaved: each its own, a call a
+    /// piece; `by_server`: the first processes, one for each server, all that is to be there, by chunk.
+    WriteRegions {
+        pieces: Pieces,
+        by_server: bool,
     },
     CloseFile,
     /// Removes what `OpenFile` opened for writing; of a shared file the first process does.
@@ -196,6 +204,8 @@ impl Actor {
             Step::WriteBlocks { block, volume, chunk, serial } => {
                 self.write_blocks(files, *block, *volume, if *serial { *chunk } else { *block }).await
             }
+            Step::WriteRegions { pieces, by_server: false } => self.write_regions(files, *pieces).await,
+            Step::WriteRegions { pieces, by_server: true } => self.write_regions_of_server(files, *pieces).await,
             Step::CloseFile => {
                 if let Some(file) = self.file.take() {
                     files.close(&file).await;
@@ -295,6 +305,50 @@ impl Actor {
             done += block;
         }
         self.buffer = buffer;
+        Ok(Done::of_work(done))
+    }
+
+    async fn write_regions(&mut self, files: &FileSystem, pieces: Pieces) -> Result<Done, String> {
+        let buffer = self.take_buffer(pieces.size);
+        let file = self.open_file()?;
+        for index in 0..pieces.count {
+            let number = index * u64::from(self.procs) + u64::from(self.rank);
+            let written = files.write_at(file, &buffer, number * (pieces.size + pieces.gap)).await.map_err(words)?;
+            if written != buffer.len() {
+                return Err(format!("{written} instead of {} bytes written", buffer.len()));
+            }
+        }
+        self.buffer = buffer;
+        Ok(Done::of_work(pieces.count * pieces.size))
+    }
+
+    /// What of all pieces lies in the chunks of one server, a call a chunk.
+    async fn write_regions_of_server(&mut self, files: &FileSystem, pieces: Pieces) -> Result<Done, String> {
+        let file = self.open_file()?;
+        let (cluster, stride) = (files.cluster(), pieces.size + pieces.gap);
+        let end = pieces.count * u64::from(self.procs) * stride;
+        let chunk_size = u64::from(file.layout.chunk_size);
+        let buffer = vec![0x5a; chunk_size as usize];
+        let mut done = 0;
+        for chunk in 0..end.div_ceil(chunk_size) {
+            if cluster.chunk_server(file.id, &file.layout, chunk) != self.rank {
+                continue;
+            }
+            let (start, limit) = (chunk * chunk_size, ((chunk + 1) * chunk_size).min(end));
+            let numbers = start / stride..limit.div_ceil(stride);
+            let ranges: Vec<FileRange> = numbers
+                .map(|number| ((number * stride).max(start), (number * stride + pieces.size).min(limit)))
+                .filter(|(from, to)| from < to)
+                .map(|(from, to)| FileRange { offset: from, size: to - from })
+                .collect();
+            let bytes: u64 = ranges.iter().map(|range| range.size).sum();
+            let written =
+                files.write_list_at(file, &ranges, &[IoSlice::new(&buffer[..bytes as usize])]).await.map_err(words)?;
+            if written as u64 != bytes {
+                return Err(format!("{written} instead of {bytes} bytes written"));
+            }
+            done += bytes;
+        }
         Ok(Done::of_work(done))
     }
 
@@ -482,6 +536,9 @@ impl Step {
             Step::OpenFile { path, shared, chunk_size, write } => format!("open {path} {shared} {chunk_size} {write}"),
             Step::MovePieces { shared, size, count, write } => format!("move {shared} {size} {count} {write}"),
             Step::WriteBlocks { block, volume, chunk, serial } => format!("blocks {block} {volume} {chunk} {serial}"),
+            Step::WriteRegions { pieces: Pieces { count, size, gap }, by_server } => {
+                format!("regions {count} {size} {gap} {by_server}")
+            }
             Step::CloseFile => "close".to_owned(),
             Step::RemoveFile { path, shared } => format!("unlink {path} {shared}"),
             Step::Ping { server } => format!("ping {server}"),
@@ -530,6 +587,11 @@ impl Step {
                 chunk: read(&mut words)?,
                 serial: read(&mut words)?,
             },
+            "regions" => {
+                let mut number = || read(&mut words);
+                let pieces = Pieces { count: number()?, size: number()?, gap: number()? };
+                Step::WriteRegions { pieces, by_server: read(&mut words)? }
+            }
             "close" => Step::CloseFile,
             "unlink" => Step::RemoveFile { path: path()?, shared: read(&mut words)? },
             "ping" => Step::Ping { server: read(&mut words)? },
@@ -583,6 +645,7 @@ mod tests {
             Step::OpenFile { path: path(), shared: true, chunk_size: 47_008, write: false },
             Step::MovePieces { shared: false, size: 1 << 20, count: 8, write: true },
             Step::WriteBlocks { block: 8192, volume: 1 << 30, chunk: 4096, serial: true },
+            Step::WriteRegions { pieces: Pieces { count: 3, size: 5992, gap: 256 }, by_server: true },
             Step::CloseFile,
             Step::RemoveFile { path: path(), shared: true },
             Step::Ping { server: 7 },

@@ -165,6 +165,32 @@ fn simulated_contacts_spare_the_home() {
     assert_eq!((value(64), value(512)), (14.0, 14.0), "{lines:?}");
 }
 
+/// Goal: where all processes write to each server at once requests wait there, and where one does hardly any; servers say
+/// so, simulated and real. The same bytes are written both ways.
+#[test]
+fn congestion_shows_in_the_queues() {
+    let picture = Picture::new("congestion");
+    let arguments = ["congestion", "--simulate", "--servers=2,4", "--pieces=8", &picture.argument()];
+    let found = lines(&arguments);
+    assert_eq!(found.len(), 4);
+    for servers in [2u32, 4] {
+        let value =
+            |writers: &str, key: &str| one(&found, &[("servers", servers.into()), ("writers", writers.into())], key);
+        let ratio = |key: &str| value("all", key) / value("one-a-server", key);
+        assert_eq!(ratio("bytes"), 1.0);
+        assert!(
+            ratio("req_qdepth") > 30.0 && ratio("req_waittime_us") > 10.0 && ratio("req_active") > 3.0,
+            "{found:?}"
+        );
+        assert!(value("all", "req_qdepth") > 4.0 && value("one-a-server", "req_qdepth") < 1.0, "{found:?}");
+    }
+    picture.assert_says(&["simulated", "requests that wait at a server", "one writer a server", "all processes"]);
+    let real = lines(&["congestion", "--servers=2", "--procs=8", "--pieces=40", "--transport=tcp"]);
+    let value = |writers: &str, key: &str| one(&real, &[("writers", writers.into())], key);
+    assert_eq!(value("all", "bytes"), value("one-a-server", "bytes"));
+    assert!(value("all", "req_qdepth") > 0.0 && value("all", "req_active") > 0.0, "{real:?}");
+}
+
 /// Goal: a device is measured in each way, its contents are checked, and what somebody has is not written to.
 /// Method: a small file, and short runs; nothing about speed.
 #[test]

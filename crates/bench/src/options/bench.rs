@@ -26,6 +26,7 @@ pub enum Bench {
     Placement,
     Async,
     OpenStorm,
+    Congestion,
     Profile,
     Uring,
     Rdbench,
@@ -61,7 +62,7 @@ impl LoadKind {
 /// Benches that only this program itself asks for.
 pub const INTERNAL_BENCHES: [Bench; 3] = [Bench::Clean, Bench::Load, Bench::Steps];
 
-const EVERY_BENCH: [(Bench, &str); 20] = [
+const EVERY_BENCH: [(Bench, &str); 21] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::IorRandom, "ior-rnd4k"),
@@ -76,6 +77,7 @@ const EVERY_BENCH: [(Bench, &str); 20] = [
     (Bench::Placement, "placement"),
     (Bench::Async, "async"),
     (Bench::OpenStorm, "open-storm"),
+    (Bench::Congestion, "congestion"),
     (Bench::Profile, "profile"),
     (Bench::Uring, "uring"),
     (Bench::Rdbench, "rdbench"),
@@ -106,7 +108,7 @@ impl Bench {
             Bench::Names => &["files", "directories"],
             Bench::Clean | Bench::Load | Bench::Steps => &[],
             Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => &[],
-            Bench::Uring | Bench::Rdbench => &[],
+            Bench::Congestion | Bench::Uring | Bench::Rdbench => &[],
         }
     }
 
