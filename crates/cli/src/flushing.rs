@@ -5,10 +5,10 @@ use crate::arguments::{Arguments, number_of};
 use crate::failure::{Failure, Outcome};
 use crate::options::OptionRow;
 use reactor::Nanos;
-use server::{FlushPolicy, Flushing};
+use server::{ConflictPolicy, FlushPolicy, Flushing};
 
 /// The options, as they are called.
-const KEYS: [&str; 5] = ["flush", "flush-idle-ms", "flush-age", "flush-rate", "flush-writers"];
+const KEYS: [&str; 6] = ["flush", "flush-idle-ms", "flush-age", "flush-rate", "flush-writers", "on-conflict"];
 const NANOS_PER_MS: Nanos = 1_000_000;
 const NANOS_PER_SECOND: Nanos = 1_000 * NANOS_PER_MS;
 const AUTO: &str = "auto";
@@ -26,18 +26,19 @@ pub fn wanted(arguments: &Arguments) -> Outcome<Flushing> {
 }
 
 /// The options that stand for it.
-pub fn texts(flushing: &Flushing) -> [(&'static str, String); 5] {
+pub fn texts(flushing: &Flushing) -> [(&'static str, String); 6] {
     let idle = match flushing.idle {
         0 => AUTO.to_owned(),
         idle => (idle / NANOS_PER_MS).to_string(),
     };
-    let [policy, idle_ms, age, rate, writers] = KEYS;
+    let [policy, idle_ms, age, rate, writers, on_conflict] = KEYS;
     [
         (policy, flushing.policy.word().to_owned()),
         (idle_ms, idle),
         (age, (flushing.age / NANOS_PER_SECOND).to_string()),
         (rate, flushing.rate.to_string()),
         (writers, flushing.writers.to_string()),
+        (on_conflict, flushing.on_conflict.word().to_owned()),
     ]
 }
 
@@ -47,7 +48,7 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
         let text = text(key);
         number_of(OptionRow::of(key), &text).ok_or_else(|| format!("--{key} {text}: is out of range"))
     };
-    let [policy, idle_ms, age, rate, writers] = KEYS;
+    let [policy, idle_ms, age, rate, writers, on_conflict] = KEYS;
     let word = text(policy);
     let idle_text = text(idle_ms);
     let idle = match idle_text.parse::<u64>() {
@@ -55,12 +56,16 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
         _ if idle_text == AUTO => 0,
         _ => return Err(format!("--{idle_ms} {idle_text}: '{AUTO}' or 1 to {IDLE_MS_MAX} milliseconds are wanted")),
     };
+    let conflicts = text(on_conflict);
+    let conflicts = ConflictPolicy::of_word(&conflicts)
+        .ok_or_else(|| format!("--{on_conflict} {conflicts}: one of both, ours, theirs is wanted"))?;
     Ok(Flushing {
         policy: FlushPolicy::of_word(&word).ok_or_else(|| format!("--{policy} {word}: there is no such policy"))?,
         idle,
         age: number(age)? * NANOS_PER_SECOND,
         rate: number(rate)?,
         writers: number(writers)? as u32,
+        on_conflict: conflicts,
     })
 }
 
@@ -76,6 +81,7 @@ mod tests {
             age: 7 * NANOS_PER_SECOND,
             rate: 1 << 20,
             writers: 3,
+            on_conflict: ConflictPolicy::Ours,
         };
         for flushing in [told, Flushing::default()] {
             let texts = texts(&flushing);
@@ -93,6 +99,7 @@ mod tests {
             ("flush-idle-ms", "soon"),
             ("flush-writers", "0"),
             ("flush-rate", "x"),
+            ("on-conflict", "mine"),
         ] {
             let of = |key: &str| match key == wrong {
                 true => text.to_owned(),

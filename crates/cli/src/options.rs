@@ -257,6 +257,14 @@ pub static TABLE: &[OptionRow] = &[
         "files that all servers together write to the backing directory at a time",
     ),
     setting(
+        "on-conflict",
+        Value::Choice(&["both", "ours", "theirs"]),
+        "both",
+        "WHICH",
+        "where somebody else has changed a file of the backing directory that was changed here: theirs keeps the name \
+         and ours goes beside it, ours takes the name and theirs goes beside it, or what was changed here is dropped",
+    ),
+    setting(
         "chunk-size",
         Value::Size { least: CHUNK_SIZE_MIN as u64, most: CHUNK_SIZE_MAX as u64 },
         "1M",

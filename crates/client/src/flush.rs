@@ -18,6 +18,10 @@ pub struct FlushReport {
     pub failed: u64,
     /// Some of them: paths from the root, and why.
     pub failures: Vec<(Vec<u8>, String)>,
+    /// How many names that somebody else had changed were settled since a flush was last waited for.
+    pub settled: u64,
+    /// Some of them: paths from the root, and what became of each.
+    pub settlements: Vec<(Vec<u8>, String)>,
 }
 
 impl FileSystem {
@@ -29,13 +33,18 @@ impl FileSystem {
         loop {
             let request = FlushRequest { ticket, paths: paths.to_vec() };
             let reply = self.ask_flush(&request).await?;
-            let failures = reply.paths.into_iter().zip(reply.reasons);
+            let told = |paths: Vec<Vec<u8>>, words: Vec<Vec<u8>>| {
+                let pairs = paths.into_iter().zip(words);
+                pairs.map(|(path, words)| (path, String::from_utf8_lossy(&words).into_owned())).collect()
+            };
             let report = FlushReport {
                 done: reply.done,
                 bytes: reply.bytes,
                 left: reply.left,
                 failed: reply.failed,
-                failures: failures.map(|(path, why)| (path, String::from_utf8_lossy(&why).into_owned())).collect(),
+                failures: told(reply.paths, reply.reasons),
+                settled: reply.settled,
+                settlements: told(reply.settled_paths, reply.settled_words),
             };
             // A server that was started again knows nothing of what it did; what was done it finds done.
             ticket = if reply.state == flush_states::UNKNOWN { 0 } else { reply.ticket };

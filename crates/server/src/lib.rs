@@ -23,6 +23,6 @@ pub use backing::{BackingFault, HiddenName, conflict as backing_conflict};
 pub use process::Server;
 pub use process::audit::{Audit, check_links};
 pub use process::options::{
-    Bounds, EntryKeeping, FlushPolicy, Flushing, ReadLeasing, ServerOptions, StartError, Transport,
+    Bounds, ConflictPolicy, EntryKeeping, FlushPolicy, Flushing, ReadLeasing, ServerOptions, StartError, Transport,
 };
 pub use store::JournalGrowth;

@@ -4,7 +4,7 @@ use crate::random::Random;
 use client::Bounds as ClientBounds;
 use reactor::{CacheFault, LeftoverFault, Nanos, Validation};
 use reactor::{HAZARD_COUNT, SLOT_COUNT};
-use server::{BackingFault, Bounds, EntryKeeping, FlushPolicy, Flushing, JournalGrowth, ReadLeasing};
+use server::{BackingFault, Bounds, ConflictPolicy, EntryKeeping, FlushPolicy, Flushing, JournalGrowth, ReadLeasing};
 use wire::{Placement, Protection};
 
 pub const MILLISECOND: Nanos = 1_000_000;
@@ -304,6 +304,7 @@ fn draw_flushing(random: &mut Random) -> Flushing {
         age: *random.choose(&[SECOND / 2, 5 * SECOND, 300 * SECOND]),
         rate: *random.choose(&[0, 0, 1 << 20]),
         writers: random.between(1, 16) as u32,
+        on_conflict: ConflictPolicy::Both,
     }
 }
 

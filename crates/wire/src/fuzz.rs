@@ -169,6 +169,8 @@ decoders!(
     AskCarriedReply,
     CarryInodeRequest,
     CarryInodeReply,
+    GiveUpNameRequest,
+    GiveUpNameReply,
     WriteShareRequest,
     WriteShareReply,
     NoteCarriedRequest,

@@ -119,6 +119,11 @@ message! {
         pub paths: Vec<Vec<u8>>,
         /// Reasons, as many.
         pub reasons: Vec<Vec<u8>>,
+        /// How many names that somebody else had changed were settled since one was last waited for.
+        pub settled: u64,
+        /// Some of them: paths, and what became of each.
+        pub settled_paths: Vec<Vec<u8>>,
+        pub settled_words: Vec<Vec<u8>>,
     }
 }
 
@@ -128,6 +133,8 @@ pub mod flush_states {
     pub const UNKNOWN: u8 = 2;
     /// It is not begun, for nobody waits for it and it is not the time for it.
     pub const NOT_NOW: u8 = 3;
+    /// Somebody else has changed the name, and ours is to be given up.
+    pub const CONFLICT: u8 = 4;
 }
 
 message! {
@@ -259,11 +266,35 @@ message! {
     /// How far something has come: `state` is that of a flush.
     pub struct CarryInodeReply {
         pub state: u8,
-        /// What it has come to.
+        /// What it has come to, if it was done.
         pub behind: Option<KnownBehind>,
         /// Bytes that were written.
         pub bytes: u64,
-        /// Why not, in words; empty if it was done.
+        /// Why not, in words; if it was done, what became of somebody else's that had the name.
+        pub reason: Vec<u8>,
+    }
+}
+
+message! {
+    /// `GiveUpName`, to the server of a name: somebody else has changed it behind, and it is to show that here. Begins
+    /// that, and tells how far it has come. Reply: `GiveUpNameReply`.
+    pub struct GiveUpNameRequest {
+        /// Of this wish: the same one again asks how far it has come.
+        pub wish: u64,
+        pub directory: FileId,
+        pub name: Vec<u8>,
+        /// What is here at the name; nothing of one that was removed.
+        pub id: Option<FileId>,
+    }
+}
+
+message! {
+    pub struct GiveUpNameReply {
+        /// That of a flush.
+        pub state: u8,
+        /// Whether it shows what is behind by now. Else something was changed meanwhile, or it failed.
+        pub is_given_up: bool,
+        /// Why it failed, in words.
         pub reason: Vec<u8>,
     }
 }

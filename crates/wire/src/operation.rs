@@ -147,4 +147,5 @@ operations! {
     NoteBehind = 118, LEVEL_GLIMPSE, Metadata, false;
     AskForFlush = 119, LEVEL_GLIMPSE, Metadata, false;
     CacheState = 120, LEVEL_CLIENT, Metadata, false;
+    GiveUpName = 121, LEVEL_COORDINATION, Metadata, false;
 }

@@ -126,6 +126,22 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         FlushRequest { ticket: 3, paths: vec![b"a/b".to_vec()] }.to_bytes(),
+        FlushReply {
+            ticket: 3,
+            state: flush_states::ENDED,
+            done: 1,
+            bytes: 2,
+            left: 0,
+            failed: 1,
+            paths: vec![b"a".to_vec()],
+            reasons: vec![b"why".to_vec()],
+            settled: 1,
+            settled_paths: vec![b"b".to_vec()],
+            settled_words: vec![b"what".to_vec()],
+        }
+        .to_bytes(),
+        GiveUpNameRequest { wish: 3, directory: FileId::ROOT, name: b"name".to_vec(), id: Some(FileId(7)) }.to_bytes(),
+        GiveUpNameReply { state: flush_states::ENDED, is_given_up: true, reason: Vec::new() }.to_bytes(),
         NoteBehindRequest {
             directory: FileId::ROOT,
             name: b"name".to_vec(),

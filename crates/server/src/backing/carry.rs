@@ -4,7 +4,7 @@
 //!
 //! Invariants
 //! 1. Who may replace what is behind is known: the rename happens only if the name has what the wish says, or nothing
-//!    where it says nothing. Else it is a conflict: theirs keeps the name, and ours goes beside it.
+//!    where it says nothing. Else it is a conflict (`conflicts`).
 //! 2. Before the rename the name's server has journalled what is about to be there, and this server the place that the
 //!    inode is about to have: so a later life finds its own work by the inode's number.
 //! 3. Chunks that are absent come from the place of before, which is looked at before that and after it. Until this
@@ -13,6 +13,7 @@
 
 use super::attributes_behind::{owner_wanted, set_as_far_as_allowed, set_rights};
 use super::base_copy::BaseCopy;
+use super::conflicts::is_conflict;
 use super::flush::WAIT_NS;
 use super::pace::Patience;
 use super::table::known_of;
@@ -52,6 +53,8 @@ pub struct CarryTask {
 struct Carried {
     known: KnownBehind,
     bytes: u64,
+    /// What became of somebody else's that had its name.
+    settled: Vec<u8>,
 }
 
 /// A file that is being given its name behind.
@@ -102,7 +105,7 @@ pub fn known_found(found: &BackingAttributes) -> KnownBehind {
     KnownBehind { inode: identity.inode, size: identity.size, mtime: identity.mtime, ctime: identity.ctime }
 }
 
-fn words(text: impl Into<String>) -> Failure {
+pub(super) fn words(text: impl Into<String>) -> Failure {
     Failure::with_text(Status::Io, text)
 }
 
@@ -149,9 +152,10 @@ impl Core {
             None => running(flush_states::RUNNING, b""),
             // Written to meanwhile, and nobody waits for it.
             Some(Err(failure)) if failure.status == Status::Busy => running(flush_states::NOT_NOW, b""),
+            Some(Err(failure)) if is_conflict(&failure) => running(flush_states::CONFLICT, &reason_of(&failure)),
             Some(Err(failure)) => running(flush_states::ENDED, &reason_of(&failure)),
-            Some(Ok(Carried { known, bytes })) => {
-                CarryInodeReply { state: flush_states::ENDED, behind: Some(known), bytes, reason: Vec::new() }
+            Some(Ok(Carried { known, bytes, settled })) => {
+                CarryInodeReply { state: flush_states::ENDED, behind: Some(known), bytes, reason: settled }
             }
         }
     }
@@ -266,7 +270,7 @@ impl Core {
         if !request.is_parked {
             self.note_now(request, &known).await?;
         }
-        Ok(Carried { known, bytes: 0 })
+        Ok(Carried { known, bytes: 0, settled: Vec::new() })
     }
 
     /// Moves a directory behind to where it is here, with all that is in it. Whoever has a path that leads through it
@@ -342,13 +346,18 @@ impl Core {
             mode: None,
         };
         set_as_far_as_allowed(backing, &parent, &hidden, change).await?;
-        let known = self.give_name(request, (&parent, &hidden, name), attributes).await?;
+        let named = self.give_name(request, (&parent, &hidden, name), attributes).await;
+        if named.is_err() {
+            // It goes with the next attempt, if not now.
+            let _: Result<(), Failure> = backing.remove_hidden(&parent, &hidden).await;
+        }
+        let (known, settled) = named?;
         let place = self.tables.borrow().backing.place(request.id).cloned();
         if let Some(place) = place {
             self.put_carried_here(request.id, place, &|| false).await?;
         }
         self.note_now(request, &known).await?;
-        Ok(Carried { known, bytes: 0 })
+        Ok(Carried { known, bytes: 0, settled })
     }
 
     async fn carry_file(self: &Rc<Self>, request: &CarryInodeRequest, patience: &Patience) -> Result<Carried, Failure> {
@@ -360,6 +369,7 @@ impl Core {
                 self.reactor.sleep(ATTEMPT_PAUSE_NS).await;
             }
             let (parent, directory, name) = self.open_parent(request).await?;
+            self.check_gives_way(request, &parent).await?;
             let hidden = self.hidden_name(request.id);
             let done = self.write_and_name(request, (&parent, directory, name), &hidden, patience).await;
             match done {
@@ -454,13 +464,13 @@ impl Core {
             backing.remove_hidden(parent, hidden).await?;
             return Ok(None);
         }
-        let known = self.give_name(request, (parent, hidden, name), attributes).await?;
+        let (known, settled) = self.give_name(request, (parent, hidden, name), attributes).await?;
         self.settle_place(request, &holders, wish).await?;
         if !request.is_parked {
             self.note_now(request, &known).await?;
         }
         self.remove_parked(request, old.as_ref()).await?;
-        Ok(Some(Carried { known, bytes }))
+        Ok(Some(Carried { known, bytes, settled }))
     }
 
     /// Has a holder write its share, and waits for the end of that.
@@ -502,32 +512,23 @@ impl Core {
         Ok(is_changed && !self.backing().has_fault(BackingFault::LosesWritesInFlush))
     }
 
-    /// Gives what was written under a hidden name its own. Returns what is behind there now.
+    /// Gives what was written under a hidden name its own. Returns what is behind there now, and what became of
+    /// somebody else's that was there.
     async fn give_name(
         self: &Rc<Self>,
         request: &CarryInodeRequest,
         (parent, hidden, name): (&BackingDirectory, &[u8], &[u8]),
         attributes: &Attributes,
-    ) -> Result<KnownBehind, Failure> {
+    ) -> Result<(KnownBehind, Vec<u8>), Failure> {
         let backing = self.backing();
         let failed = |error| backing.failure(error);
         let written = parent.look(hidden).await.map_err(failed)?;
         if !request.is_parked {
             self.note_next(request, known_found(&written)).await?;
         }
-        let found = backing.look_for(parent, name).await?;
-        let own = self.tables.borrow().backing.place(request.id).filter(|own| is_at(own, request)).map(known_of);
-        let may_be_replaced = |found: &BackingAttributes| {
-            // A name of our own is nobody else's.
-            !self.checks_identity()
-                || request.is_parked
-                || request.known.as_ref().is_some_and(|known| is_known(found, known))
-                || own.as_ref().is_some_and(|own| is_known(found, own))
-        };
-        if let Some(found) = &found
-            && !may_be_replaced(found)
-        {
-            return Err(self.put_beside(request, (parent, hidden, name)).await);
+        let (mut found, mut settled) = (backing.look_for(parent, name).await?, Vec::new());
+        if let Some(theirs) = found.take_if(|found| !self.may_be_replaced(request, found)) {
+            settled = self.settle_conflict(request, (parent, hidden, name), &theirs).await?;
         }
         let place = self.place_of(request, &written, attributes, self.base_of(request.id));
         if self.is_journal_low() {
@@ -541,9 +542,9 @@ impl Core {
         backing.moving.borrow_mut().remove(&request.id.0);
         moving.done.tell(());
         match named {
-            Ok(found) => Ok(known_found(&found)),
+            Ok(found) => Ok((known_found(&found), settled)),
             Err(failure) if failure.status == Status::Exists => {
-                Err(self.put_beside(request, (parent, hidden, name)).await)
+                Err(self.end_conflict(request, (parent, hidden, name)).await)
             }
             Err(failure) => Err(failure),
         }
@@ -583,26 +584,6 @@ impl Core {
         self.leave(request.id, request.parent, request_name(request)).await?;
         self.put_carried_here(request.id, place, &|| true).await?;
         Ok(found)
-    }
-
-    /// Theirs keeps the name. Returns what is told of that.
-    async fn put_beside(
-        self: &Rc<Self>,
-        request: &CarryInodeRequest,
-        (parent, hidden, name): (&BackingDirectory, &[u8], &[u8]),
-    ) -> Failure {
-        let beside = self.name_beside(name, request.id);
-        let renamed = parent.rename(hidden, parent, &beside, RenameMode::Replace).await;
-        let behind = NameBehind { known: request.known.clone(), next: None, same_as: request.same_as };
-        let noted = self.have_noted(request.parent, name, behind).await;
-        match (renamed, noted) {
-            (Err(error), _) => self.backing().failure(error),
-            (_, Err(failure)) => failure,
-            _ => words(format!(
-                "somebody else has changed it there; theirs keeps the name, ours is beside it as {}",
-                beside.escape_ascii()
-            )),
-        }
     }
 
     /// Tells the holders where the file is now; what none of them has changed is carried.
@@ -717,7 +698,7 @@ pub fn reason_of(failure: &Failure) -> Vec<u8> {
 }
 
 /// Whether something is behind already where a wish wants it.
-fn is_at(place: &BackingPlace, request: &CarryInodeRequest) -> bool {
+pub fn is_at(place: &BackingPlace, request: &CarryInodeRequest) -> bool {
     (place.parent, place.name()) == (request.parent, request_name(request))
 }
 

@@ -13,10 +13,11 @@ use super::carry::{NOT_EMPTY, is_known, is_next, known_found, reason_of};
 use super::change_list::LIST_START;
 use super::pace::Patience;
 use super::places::DirectoryBehind;
+use super::settled::SettledNames;
 use super::{add, joined};
 use crate::core::{Caller, Core, Failure, Notice, all, until};
 use crate::handlers::{Progress, later};
-use crate::process::options::FlushPolicy;
+use crate::process::options::{ConflictPolicy, FlushPolicy};
 use reactor::backing::FileKind;
 use reactor::{Class, LocalFuture, Nanos};
 use std::cell::{Cell, RefCell};
@@ -31,7 +32,7 @@ const PASSES_MAX: u32 = 32;
 /// Between two questions whether an inode is carried still, for whoever has begun that.
 const MOVING_PAUSE_NS: Nanos = 20_000_000;
 /// Bytes of failures that are told, which have to fit into a message.
-const TOLD_BYTES_MAX: usize = 24 << 10;
+const TOLD_BYTES_MAX: usize = 20 << 10;
 /// Failures that a report has.
 const FAILURES_TOLD: usize = 5;
 /// Flushes that are remembered.
@@ -61,6 +62,8 @@ struct FlushRun {
     bytes: Cell<u64>,
     left: Cell<u64>,
     failures: RefCell<Failures>,
+    /// Names that were settled since somebody waited for a flush, if somebody waits for this one.
+    settled: RefCell<SettledNames>,
 }
 
 impl FlushRun {
@@ -68,12 +71,18 @@ impl FlushRun {
     fn sum(&self, number: impl Fn(&FlushRun) -> u64) -> u64 {
         number(self) + self.before.as_ref().map_or(0, |before| number(before))
     }
+
+    /// Those of both.
+    fn all_settled(&self) -> SettledNames {
+        let before = self.before.as_ref().map(|before| before.settled.borrow().clone());
+        before.unwrap_or_default().and(self.settled.borrow().clone())
+    }
 }
 
 /// What could not be brought into line: reasons by path.
 type Failures = BTreeMap<Vec<u8>, Vec<u8>>;
 /// One of them.
-type ToldFailure = (Vec<u8>, Vec<u8>);
+pub type ToldFailure = (Vec<u8>, Vec<u8>);
 
 /// `Flush`, at the home of the root.
 pub fn flush(core: &Rc<Core>, caller: &Caller, params: &[u8], _: &mut Vec<u8>) -> Result<Progress, Failure> {
@@ -106,6 +115,8 @@ enum Hindrance {
     Occupied(FileId),
     /// Nobody waits for it, and it is not the time for it.
     NotNow,
+    /// Somebody else has changed the name, and ours is to be given up.
+    Conflict,
     Failed(Vec<u8>),
 }
 
@@ -172,7 +183,7 @@ impl Core {
             is_ended && told_bytes <= TOLD_BYTES_MAX
         });
         let (paths, reasons) = told.map(|(path, reason)| (path.clone(), reason.clone())).unzip();
-        FlushReply {
+        let mut reply = FlushReply {
             ticket: run.ticket,
             state: if is_ended { flush_states::ENDED } else { flush_states::RUNNING },
             done: run.sum(|run| run.done.get()),
@@ -181,7 +192,12 @@ impl Core {
             failed: failures.len() as u64,
             paths,
             reasons,
+            ..no_reply()
+        };
+        if is_ended {
+            run.all_settled().tell(&mut reply);
         }
+        reply
     }
 
     /// What the last flush that has ended could not carry: how much, and some of it with reasons.
@@ -269,6 +285,9 @@ impl Core {
         add(&self.backing().counters.flushes, 1);
         run.left.set(0);
         run.failures.replace(failures);
+        if run.patience.get() == flush_patience::NONE {
+            run.settled.replace(self.backing().settled.take_untold());
+        }
     }
 
     /// Waits until nobody carries an inode, for a time-out at most. Whether nobody does.
@@ -301,7 +320,9 @@ impl Core {
 }
 
 fn no_reply() -> FlushReply {
-    FlushReply { ticket: 0, state: 0, done: 0, bytes: 0, left: 0, failed: 0, paths: Vec::new(), reasons: Vec::new() }
+    let (paths, reasons, settled_paths, settled_words) = Default::default();
+    let (ticket, done, bytes, left, failed, settled) = Default::default();
+    FlushReply { ticket, state: 0, done, bytes, left, failed, paths, reasons, settled, settled_paths, settled_words }
 }
 
 fn is_below(path: &[u8], wanted: &[u8]) -> bool {
@@ -474,6 +495,7 @@ impl Pass {
                 reason.into_bytes()
             }
             Hindrance::NotNow => return,
+            Hindrance::Conflict => b"somebody else has changed it there".to_vec(),
             Hindrance::Occupied(id) => {
                 self.waiting.set(self.waiting.get() + 1);
                 self.occupied.borrow_mut().insert(id.0, path.clone());
@@ -592,7 +614,11 @@ impl Pass {
             known = None;
         }
         let same_as = if known.is_some() { there } else { FileId::default() };
-        self.carry(CarryInodeRequest { known, same_as, ..self.wish(id, entry.directory, path) }).await?;
+        let wish = CarryInodeRequest { known, same_as, ..self.wish(id, entry.directory, path.clone()) };
+        match self.carry(wish).await {
+            Err(Hindrance::Conflict) => return self.give_up(entry.directory, &entry.name, Some(id), &path).await,
+            carried => carried?,
+        }
         if entry.kind == Kind::Directory {
             self.forget_paths();
             if there != id {
@@ -606,6 +632,19 @@ impl Pass {
     fn forget_paths(&self) {
         self.places.borrow_mut().clear();
         self.core.backing().tree.set_all_stale();
+    }
+
+    /// Has a name show what somebody else has put there. What was changed meanwhile is for the next pass.
+    async fn give_up(&self, directory: FileId, name: &[u8], id: Option<FileId>, path: &[u8]) -> StepResult {
+        if !self.core.have_given_up(directory, name, id).await? {
+            return Err(Hindrance::Waits("it was changed again while it was given up to somebody else".to_owned()));
+        }
+        let words: &[u8] = match id {
+            Some(_) => b"somebody else has changed it there; theirs is here now, and what was changed here is dropped",
+            None => b"somebody else has changed it there, so it is here again as theirs",
+        };
+        self.core.backing().settled.note(path, words);
+        Ok(true)
     }
 
     /// Notes that what is behind at a name is the inode's place, if it is.
@@ -742,11 +781,33 @@ impl Pass {
                 self.note_gone(entry, true).await?;
             }
             Some(found) if !is_known(&found, known) => {
-                return Err(Hindrance::Failed(b"somebody else has changed it there, so it is not removed".to_vec()));
+                return self.settle_removal(entry, &opened, &path, found).await;
             }
             Some(found) => self.remove_now(&opened, entry, found.kind == FileKind::Directory).await?,
         }
         Ok(true)
+    }
+
+    /// Somebody else has changed what is to be removed.
+    async fn settle_removal(
+        &self,
+        entry: &ChangedEntry,
+        opened: &reactor::backing::BackingDirectory,
+        path: &[u8],
+        found: reactor::backing::BackingAttributes,
+    ) -> StepResult {
+        match self.core.backing().on_conflict {
+            ConflictPolicy::Ours if found.kind != FileKind::Directory => {
+                let words = self.core.move_aside((opened, &entry.name), path, &found).await?;
+                self.core.backing().settled.note(path, &words);
+                self.note_gone(entry, false).await?;
+                Ok(true)
+            }
+            ConflictPolicy::Theirs if found.kind != FileKind::Directory => {
+                self.give_up(entry.directory, &entry.name, None, path).await
+            }
+            _ => Err(Hindrance::Failed(b"somebody else has changed it there, so it is not removed".to_vec())),
+        }
     }
 
     async fn forget(&self, entry: &ChangedEntry) -> Result<(), Failure> {
@@ -774,7 +835,11 @@ impl Pass {
             if !self.is_wanted(&path) {
                 return Ok(None);
             }
-            match self.carry(self.wish(id, place.parent, path.clone())).await {
+            let mut carried = self.carry(self.wish(id, place.parent, path.clone())).await;
+            if let Err(Hindrance::Conflict) = carried {
+                carried = self.give_up(place.parent, place.name(), Some(id), &path).await.map(drop);
+            }
+            match carried {
                 Ok(()) => Ok(Some((path, None))),
                 Err(hindrance) => Ok(Some((path, Some(hindrance)))),
             }
@@ -817,7 +882,11 @@ impl Pass {
             match reply.state {
                 flush_states::RUNNING => {}
                 flush_states::NOT_NOW => return Err(Hindrance::NotNow),
-                _ if reply.reason.is_empty() => {
+                flush_states::CONFLICT => return Err(Hindrance::Conflict),
+                _ if reply.behind.is_some() => {
+                    if !reply.reason.is_empty() {
+                        self.core.backing().settled.note(&request.path, &reply.reason);
+                    }
                     self.run.bytes.set(self.run.bytes.get() + reply.bytes);
                     return Ok(());
                 }

@@ -60,6 +60,12 @@ impl Core {
     }
 }
 
+/// The name beside another one for what somebody else has put there, and has that inode number.
+pub fn name_of_theirs(name: &[u8], inode: u64) -> Vec<u8> {
+    let end = format!(".tabane-theirs-{inode:x}").into_bytes();
+    [&name[..name.len().min(255 - end.len())], &end].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -33,11 +33,13 @@ mod change_list;
 mod changes;
 mod chunks;
 mod clean_queue;
+mod conflicts;
 mod derive;
 mod eviction;
 mod failed_names;
 mod fetch_gate;
 mod flush;
+mod give_up;
 mod hidden;
 mod listing;
 mod name_syncs;
@@ -46,6 +48,7 @@ mod notes;
 mod pace;
 mod places;
 mod preparation;
+mod settled;
 mod shares;
 pub mod table;
 
@@ -54,6 +57,7 @@ pub use carry::carry_inode;
 pub use change_list::list_changes;
 pub use eviction::{ChunkUse, ranges_of};
 pub use flush::{ask_for_flush, flush};
+pub use give_up::give_up_name;
 pub use hidden::HiddenName;
 pub use shares::{note_carried, write_share};
 
@@ -66,7 +70,7 @@ use crate::backing::table::RootIdentity;
 use crate::core::{Core, Failure, Notice, until};
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
-use crate::process::options::{ServerOptions, StartError};
+use crate::process::options::{ConflictPolicy, ServerOptions, StartError};
 use crate::store::FastMap;
 use failed_names::FailedNames;
 use fetch_gate::FetchGate;
@@ -115,7 +119,11 @@ pub struct BackingUse {
     carries: RefCell<FastMap<u64, Rc<carry::CarryTask>>>,
     /// Those of them whose place changes right now; told when that is over.
     moving: RefCell<FastMap<u64, carry::MovingPlace>>,
+    /// Names that are given up to somebody else, or were.
+    give_ups: give_up::GiveUps,
     flushes: flush::Flushes,
+    settled: settled::Settled,
+    on_conflict: ConflictPolicy,
     pace: pace::Pace,
     name_syncs: name_syncs::NameSyncs,
     /// For tests of the simulation's checkers.
@@ -216,7 +224,10 @@ impl BackingUse {
             shares: RefCell::default(),
             carries: RefCell::default(),
             moving: RefCell::default(),
+            give_ups: give_up::GiveUps::default(),
             flushes: flush::Flushes::default(),
+            settled: settled::Settled::default(),
+            on_conflict: options.flushing.on_conflict,
             pace: pace::Pace::new(options.flushing),
             name_syncs: name_syncs::NameSyncs::default(),
             counters: Counters::default(),

@@ -1,5 +1,6 @@
 //! Names of the backing tree: looked for one by one, and taken up when they are there.
 
+use super::carry::known_found;
 use super::places::DirectoryBehind;
 use super::{BackingFault, add, joined};
 use crate::core::{Core, Failure};
@@ -11,7 +12,7 @@ use reactor::backing::{BackingAttributes, FileKind};
 use reactor::{Class, Nanos};
 use std::rc::Rc;
 use wire::limits::FILE_SIZE_MAX;
-use wire::messages::BackingPlace;
+use wire::messages::{BackingPlace, KnownBehind, NameBehind};
 use wire::{Attributes, FileId, Kind};
 
 /// Names of a directory that are looked for in vain before it is listed.
@@ -106,6 +107,56 @@ impl Core {
         found: BackingAttributes,
         deadline: Nanos,
     ) -> Result<bool, Failure> {
+        if !self.may_take_up(directory, path, name, &found, deadline).await? {
+            return Ok(false);
+        }
+        // From here on nothing is awaited.
+        let may_be_taken_up = {
+            let tables = self.tables.borrow();
+            self.is_unknown(&tables, directory, name) && self.has_no_hindrance(&tables, directory, name)
+        };
+        if may_be_taken_up {
+            self.put_taken_up(directory, path, name, found, None)?;
+        }
+        Ok(true)
+    }
+
+    /// Takes up what a look has found at a name that stands for nothing here, with a certain record, also where it is
+    /// known that there was nothing. Whether it has.
+    pub(super) async fn take_up_over(
+        self: &Rc<Self>,
+        (directory, name): (FileId, &[u8]),
+        path: &[u8],
+        found: BackingAttributes,
+        record: &NameBehind,
+        deadline: Nanos,
+    ) -> Result<bool, Failure> {
+        if !self.may_take_up(directory, path, name, &found, deadline).await? {
+            return Ok(false);
+        }
+        // From here on nothing is awaited.
+        let may_be_taken_up = {
+            let tables = self.tables.borrow();
+            tables.names.get(directory, name, cursor_of(directory, name)).is_none()
+                && tables.backing.difference(directory, name) == Some(record)
+                && self.has_no_hindrance(&tables, directory, name)
+        };
+        if may_be_taken_up {
+            let known = Some(known_found(&found));
+            self.put_taken_up(directory, path, name, found, known)?;
+        }
+        Ok(may_be_taken_up)
+    }
+
+    /// Whether nothing has to be waited for, or was, before something is taken up.
+    async fn may_take_up(
+        self: &Rc<Self>,
+        directory: FileId,
+        path: &[u8],
+        name: &[u8],
+        found: &BackingAttributes,
+        deadline: Nanos,
+    ) -> Result<bool, Failure> {
         if found.kind == FileKind::File && found.identity.size > FILE_SIZE_MAX {
             let words = format!("backing directory: {} is too large", joined(path, name).escape_ascii());
             return Err(Failure::with_text(wire::Status::TooLarge, words));
@@ -120,20 +171,28 @@ impl Core {
             self.wait_until(deadline, "the journal is full", finished.wait()).await?;
             return Ok(false);
         }
-        // From here on nothing is awaited.
+        Ok(true)
+    }
+
+    /// Whether nobody is changing a name or removing its directory.
+    fn has_no_hindrance(&self, tables: &Tables, directory: FileId, name: &[u8]) -> bool {
+        !self.lacks_share(tables, directory)
+            && !tables.marks.contains_key(&directory.0)
+            && tables.locks.of_dentry(directory, name).is_none()
+            && tables.check_not_removed(std::iter::once(directory)).is_ok()
+            && crate::handlers::check_directory(self, tables, directory).is_ok()
+    }
+
+    /// Takes something up, at a name whose record it becomes as what is known there, if that is given.
+    fn put_taken_up(
+        self: &Rc<Self>,
+        directory: FileId,
+        path: &[u8],
+        name: &[u8],
+        found: BackingAttributes,
+        known: Option<KnownBehind>,
+    ) -> Result<(), Failure> {
         let slot = self.cluster.dentry_slot(directory, name);
-        let may_be_taken_up = {
-            let tables = self.tables.borrow();
-            self.is_unknown(&tables, directory, name)
-                && !self.lacks_share(&tables, directory)
-                && !tables.marks.contains_key(&directory.0)
-                && tables.locks.of_dentry(directory, name).is_none()
-                && tables.check_not_removed(std::iter::once(directory)).is_ok()
-                && crate::handlers::check_directory(self, &tables, directory).is_ok()
-        };
-        if !may_be_taken_up {
-            return Ok(true);
-        }
         self.check_file_numbers()?;
         let (id, kind) = (FileId::taken_up(self.next_number()?, slot), kind_of(found.kind));
         let new = self.attributes_of(id, kind, found.mode, (found.owner, found.group), 0);
@@ -158,15 +217,21 @@ impl Core {
         add(&self.backing().counters.taken_up, 1);
         let told = (id, place.inode);
         let put = Record::DentryPut { parent: directory, name, id, kind };
-        self.commit_at(
-            NO_TIME,
-            self.store.begin(),
-            vec![put, Record::InodePut(inode), Record::PlacePut { id, place }],
-        )?;
+        let mut records = vec![put, Record::InodePut(inode), Record::PlacePut { id, place }];
+        // A name that was known to be something else changes for whoever lists it.
+        let time_is_kept = known.is_none();
+        if let Some(known) = known {
+            let behind = NameBehind { known: Some(known), next: None, same_as: id };
+            records.push(Record::DifferencePut { directory, name, behind });
+        }
+        match time_is_kept {
+            true => self.commit_at(NO_TIME, self.store.begin(), records)?,
+            false => self.commit(self.store.begin(), records)?,
+        }
         if let Some(log) = &mut *self.backing().log.borrow_mut() {
             log.push(told);
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Whether identities are compared.

@@ -26,7 +26,7 @@ pub use names::listing::{LISTING_BYTES_MAX, Listings, removal_under_way, wait_fo
 pub use names::open::create_submitted;
 pub use names::prepare::watch;
 pub use names::rename::drive_names;
-pub use names::unlink::{drive_reap, reap_orphan, unlink_submitted};
+pub use names::unlink::{drive_reap, reap_orphan, unlink, unlink_submitted};
 
 use crate::core::{Core, Failure, Notice};
 use crate::journal::tables::Tables;

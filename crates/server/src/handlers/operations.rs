@@ -230,6 +230,7 @@ pub fn row(operation: Operation) -> OperationRow {
         O::ListChanges => row(Step(|core, _, params, reply| backing::list_changes(core, params, reply))),
         O::AskCarried => row(Step(|core, _, params, reply| backing::ask_carried(core, params, reply))),
         O::CarryInode => row(Step(|core, _, params, _| backing::carry_inode(core, params))),
+        O::GiveUpName => row(Step(|core, _, params, _| backing::give_up_name(core, params))),
         O::WriteShare => row(Step(|core, _, params, _| backing::write_share(core, params))),
         O::NoteCarried => row(Step(|core, _, params, _| backing::note_carried(core, params))),
         O::NoteBehind => row(Step(|core, _, params, _| backing::note_behind(core, params))),

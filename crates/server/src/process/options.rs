@@ -88,7 +88,33 @@ impl FlushPolicy {
     }
 }
 
-/// When changes go behind, and how fast (`crate::backing::pace`).
+/// What becomes of a name behind that somebody else has changed, when what is here is to go there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConflictPolicy {
+    /// Theirs keeps the name, ours goes beside it, and that is listed by each flush.
+    Both,
+    /// Ours takes the name, theirs is moved beside it.
+    Ours,
+    /// Ours is given up: the name shows theirs here from then on.
+    Theirs,
+}
+
+impl ConflictPolicy {
+    /// All, by their words.
+    pub const WORDS: [(&str, ConflictPolicy); 3] =
+        [("both", ConflictPolicy::Both), ("ours", ConflictPolicy::Ours), ("theirs", ConflictPolicy::Theirs)];
+
+    /// `None` for a word that stands for none.
+    pub fn of_word(word: &str) -> Option<ConflictPolicy> {
+        ConflictPolicy::WORDS.into_iter().find(|(own, _)| *own == word).map(|(_, policy)| policy)
+    }
+
+    pub fn word(self) -> &'static str {
+        ConflictPolicy::WORDS.into_iter().find(|(_, own)| *own == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// When changes go behind, how fast (`crate::backing::pace`), and over what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flushing {
     pub policy: FlushPolicy,
@@ -100,11 +126,13 @@ pub struct Flushing {
     pub rate: u64,
     /// Inodes that are carried at a time, by all servers together.
     pub writers: u32,
+    pub on_conflict: ConflictPolicy,
 }
 
 impl Default for Flushing {
     fn default() -> Flushing {
-        Flushing { policy: FlushPolicy::Idle, idle: 0, age: 300_000_000_000, rate: 0, writers: 16 }
+        let on_conflict = ConflictPolicy::Both;
+        Flushing { policy: FlushPolicy::Idle, idle: 0, age: 300_000_000_000, rate: 0, writers: 16, on_conflict }
     }
 }
 

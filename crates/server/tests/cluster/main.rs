@@ -2,6 +2,7 @@
 
 mod backing;
 mod changes;
+mod conflicts;
 mod data;
 mod directories;
 mod eviction;

@@ -3,7 +3,7 @@
 use reactor::channel::Turnabout;
 use reactor::sim::{CrashKind, NodeId, World};
 use reactor::{Call, Channel, ChannelOptions, Class, Failure, Nanos, Reactor, Reply};
-use server::{Audit, FlushPolicy, Flushing, ReadLeasing, Server, ServerOptions};
+use server::{Audit, ConflictPolicy, FlushPolicy, Flushing, ReadLeasing, Server, ServerOptions};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -26,7 +26,14 @@ type Slot = Rc<RefCell<Option<Server>>>;
 type Fill<'f> = Box<dyn FnOnce(&World) + 'f>;
 
 /// Nothing goes back but by a flush that somebody asks for.
-pub const MANUAL: Flushing = Flushing { policy: FlushPolicy::Manual, idle: 0, age: 300 * SECOND, rate: 0, writers: 16 };
+pub const MANUAL: Flushing = Flushing {
+    policy: FlushPolicy::Manual,
+    idle: 0,
+    age: 300 * SECOND,
+    rate: 0,
+    writers: 16,
+    on_conflict: ConflictPolicy::Both,
+};
 
 /// A world with servers and nodes for callers.
 pub struct TestCluster {
