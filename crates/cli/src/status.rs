@@ -377,6 +377,13 @@ fn backing_lines(statuses: &[ServerStatus]) -> String {
             }
         }
     }
+    for (_, report) in reports() {
+        for settled in report["conflicts_settled"].as_array().into_iter().flatten() {
+            if let (Some(path), Some(what)) = (settled["path"].as_str(), settled["what"].as_str()) {
+                let _ = writeln!(text, "settled: /{path}: {what}");
+            }
+        }
+    }
     for (index, report) in reports() {
         for call in report["longest_calls"].as_array().into_iter().flatten() {
             let age = call["age_ns"].as_u64().unwrap_or(0);

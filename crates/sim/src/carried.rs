@@ -134,7 +134,7 @@ async fn read_pages(files: &FileSystem, file: &client::File) -> client::Result<C
 }
 
 /// What the site has, by path; without names that are hidden.
-fn site(world: &World) -> View {
+pub fn site(world: &World) -> View {
     let outsider = world.outsider();
     let mut site = View::new();
     let mut directories = vec![String::new()];
@@ -156,7 +156,7 @@ fn site(world: &World) -> View {
     site
 }
 
-fn is_excused(path: &str, report: &FlushReport) -> bool {
+pub fn is_excused(path: &str, report: &FlushReport) -> bool {
     report.failures.iter().any(|(failed, _)| {
         let failed = String::from_utf8_lossy(failed);
         path == failed || path.strip_prefix(&*failed).is_some_and(|rest| rest.starts_with('/'))
@@ -202,11 +202,21 @@ pub fn flush_and_look(world: &World, client: &SimClient, limit: Nanos) -> Result
     done.map_err(|error| format!("a flush, or a look after it, fails: {error}"))
 }
 
+/// A client opens at everything.
+pub fn look(world: &World, client: &SimClient, limit: Nanos) -> Result<View, String> {
+    let files = client.client.file_system.clone();
+    let seen: Option<client::Result<View>> = world.run(client.node, async move { view(&files).await }, limit);
+    seen.ok_or("a look at everything does not end")?.map_err(|error| format!("a look at everything fails: {error}"))
+}
+
 /// Whether changes go back in a run.
 pub fn is_wanted(profile: &Profile) -> bool {
     use crate::profile::Sabotage;
-    use server::BackingFault::{ForgetsEvicted, LosesWritesInFlush, SyncsNothing};
-    let needs = matches!(profile.sabotage, Sabotage::Backing(ForgetsEvicted | LosesWritesInFlush | SyncsNothing));
+    use server::BackingFault::{ForgetsEvicted, LosesWritesInFlush, ReplacesOthers, SyncsNothing};
+    let needs = matches!(
+        profile.sabotage,
+        Sabotage::Backing(ForgetsEvicted | LosesWritesInFlush | ReplacesOthers | SyncsNothing)
+    );
     profile.backing
         && (needs
             || profile.sabotage == Sabotage::None && crate::random::Random::new(profile.seed ^ 0x666c_7573).percent(70))

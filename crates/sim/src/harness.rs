@@ -58,6 +58,8 @@ pub struct Harness {
     forgetful: RefCell<BTreeSet<u32>>,
     /// What is behind, if there is a backing tree.
     pub behind: Option<Behind>,
+    /// Whether servers give up clean chunks, in runs in which they do.
+    evicts: Rc<Cell<bool>>,
     /// What servers that are gone took up of it.
     taken_up: RefCell<Vec<(FileId, u64)>>,
 }
@@ -140,6 +142,7 @@ impl Harness {
             gone,
             forgetful: RefCell::default(),
             behind,
+            evicts: Rc::new(Cell::new(behind::evicts(profile))),
             taken_up: RefCell::default(),
         };
         if profile.faults.power_losses {
@@ -205,19 +208,21 @@ impl Harness {
         let (started, failed) = (server.started.clone(), server.failed.clone());
         let own = reactor.clone();
         let (sabotage, recorder) = (self.profile.sabotage, self.recorder.clone());
-        let evicts = behind::evicts(&self.profile);
+        let evicts = self.evicts.clone();
         reactor.spawn(Class::Metadata, async move {
             let result = Server::start(&own, options).await.map_err(|error| error.to_string());
             started.replace(Some(result.clone()));
             if let Ok(server) = result {
                 recorder.note_return(index);
                 server.note_taken_up();
-                if evicts {
+                if evicts.get() {
                     let (reactor, server) = (own.clone(), server.clone());
                     own.spawn(Class::Background, async move {
                         for _ in 0..EVICTIONS_MAX {
                             reactor.sleep(EVICTION_PAUSE_NS).await;
-                            server.evict_some();
+                            if evicts.get() {
+                                server.evict_some();
+                            }
                         }
                     });
                 }
@@ -241,6 +246,11 @@ impl Harness {
             self.taken_up.borrow_mut().extend(server.taken_up());
             self.gone.borrow_mut().push(server);
         }
+    }
+
+    /// From now on nothing is given up.
+    pub fn stop_evicting(&self) {
+        self.evicts.set(false);
     }
 
     /// Has a medium refuse one of its next syncs.

@@ -2,7 +2,8 @@
 //!
 //! [`run::run_seed`] is the whole of it: [`profile`] says what the seed is about, [`harness`] builds the cluster,
 //! [`workload`] lets clients work on it, [`nemesis`] breaks things, [`history`] keeps what the clients were told, and
-//! [`check`] judges that history against the model. [`behind`] is what a cluster with a backing tree begins with.
+//! [`check`] judges that history against the model. [`behind`] is what a cluster with a backing tree begins with, and
+//! [`quarrels`] what some of them end with.
 //! [`scale`] is for another question: clusters of up to a thousand servers, on which nothing goes wrong and everything
 //! has its cost.
 
@@ -20,6 +21,7 @@ pub mod nemesis;
 pub mod options;
 pub mod pattern;
 pub mod profile;
+pub mod quarrels;
 pub mod random;
 pub mod run;
 pub mod scale;

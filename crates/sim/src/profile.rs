@@ -290,7 +290,10 @@ impl Profile {
             submissions: small_or(table_seed, 0x7175_6575, 3, SLOT_COUNT as usize - 1) as u64 + 1,
             sabotage: Sabotage::None,
             backing: overrides.backing,
-            flushing: draw_flushing(&mut Random::new(seed ^ 0x7061_6365)),
+            flushing: Flushing {
+                on_conflict: draw_conflict_policy(&mut Random::new(seed ^ 0x7768_6963)),
+                ..draw_flushing(&mut Random::new(seed ^ 0x7061_6365))
+            },
         }
     }
 }
@@ -306,6 +309,12 @@ fn draw_flushing(random: &mut Random) -> Flushing {
         writers: random.between(1, 16) as u32,
         on_conflict: ConflictPolicy::Both,
     }
+}
+
+/// What becomes of names that somebody else has changed.
+fn draw_conflict_policy(random: &mut Random) -> ConflictPolicy {
+    use ConflictPolicy::{Both, Ours, Theirs};
+    *random.choose(&[Both, Ours, Theirs])
 }
 
 fn draw_protection(random: &mut Random) -> Protection {

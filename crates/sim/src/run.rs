@@ -13,7 +13,7 @@ use crate::profile::{MILLISECOND, Overrides, Profile, SECOND, Sabotage};
 use crate::random::Random;
 use crate::workload::{self, Plan, Worker};
 use crate::workload_extended::NAMES;
-use crate::{behind, carried};
+use crate::{behind, carried, quarrels};
 use client::Contact;
 use client::check::CheckOptions;
 use reactor::sim::{CrashKind, NodeId};
@@ -119,6 +119,10 @@ impl Run {
         self.flush("after work")?;
         self.check_servers("after work")?;
         self.inspect()?;
+        if quarrels::are_wanted(&self.harness.profile) {
+            self.quarrel()?;
+            return Ok(healed);
+        }
         self.clean_up()?;
         self.check_servers("after everything was deleted")?;
         self.look_for_leaks()?;
@@ -190,6 +194,14 @@ impl Run {
         let found = carried::problems(world, &view, &report, &self.harness.profile.faults);
         self.problems.extend(found.into_iter().map(|words| format!("{when}: {words}")));
         Ok(())
+    }
+
+    /// Has somebody else at the site change what is changed here.
+    fn quarrel(&mut self) -> Result<(), String> {
+        let limit = duration_max(&self.harness.profile);
+        let found = quarrels::run(&self.harness, &mut self.random.fork(), PHASE_LIMIT, limit)?;
+        self.problems.extend(found);
+        self.check_servers("after quarrels")
     }
 
     fn put_to_work(&mut self, position: usize) {

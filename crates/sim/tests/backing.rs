@@ -84,3 +84,10 @@ fn evicted_chunks_forgotten() {
     let count = noticed(BackingFault::ForgetsEvicted, Flavour::Contents, &words);
     assert!(count >= 2, "noticed in {count} of 8 runs");
 }
+
+/// Goal: what somebody else has put at a name, and ours replaces, is noticed.
+#[test]
+fn what_others_have_put_there_is_replaced() {
+    let count = noticed(BackingFault::ReplacesOthers, Flavour::Mixed, &["theirs is not there any more"]);
+    assert!(count >= 4, "noticed in {count} of 8 runs");
+}

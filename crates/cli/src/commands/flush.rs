@@ -74,7 +74,8 @@ impl Drop for Shown {
     }
 }
 
-/// Carries all changes back, shows how that goes, and lists on standard error what could not go.
+/// Carries all changes back, shows how that goes, and lists on standard error what could not go, and what became of
+/// names that somebody else had changed there.
 pub async fn flush_all(
     reactor: &Reactor,
     files: &FileSystem,
@@ -85,6 +86,13 @@ pub async fn flush_all(
     let report = files.flush(paths, &|report| shown.tell(report)).await;
     drop(shown);
     let report = report.map_err(|error| Failure::failed(error.to_string()))?;
+    for (path, words) in &report.settlements {
+        eprintln!("tabane: flush: settled: {}: {words}", show(&[b"/", path.as_slice()].concat()));
+    }
+    let untold = report.settled - report.settlements.len() as u64;
+    if untold > 0 {
+        eprintln!("tabane: flush: settled: and {} more; the servers' logs have them", plural(untold, "name"));
+    }
     for (path, reason) in &report.failures {
         eprintln!("tabane: flush: {}: {reason}", show(&[b"/", path.as_slice()].concat()));
     }

@@ -5,6 +5,7 @@
 //! 1. Nothing of theirs is replaced or removed: it keeps its name, or is renamed to one that nothing has.
 //! 2. Ours is given up only if nothing else of it is behind or has a name here: no other place, no second name.
 
+use super::BackingFault;
 use super::carry::{words, is_at, is_known, request_name};
 use super::table::known_of;
 use crate::core::{Core, Failure};
@@ -34,6 +35,7 @@ impl Core {
         let own = tables.backing.place(request.id).filter(|own| is_at(own, request)).map(known_of);
         // A name of our own is nobody else's.
         !self.checks_identity()
+            || self.backing().has_fault(BackingFault::ReplacesOthers)
             || request.is_parked
             || request.known.as_ref().is_some_and(|known| is_known(found, known))
             || own.as_ref().is_some_and(|own| is_known(found, own))

@@ -152,6 +152,8 @@ pub enum BackingFault {
     SyncsNothing,
     /// What is dirty goes as what is clean does.
     EvictsDirty,
+    /// What somebody else has put at a name is replaced by ours.
+    ReplacesOthers,
     /// A base that has risen is forgotten when a flush notes a new place.
     ForgetsEvicted,
 }

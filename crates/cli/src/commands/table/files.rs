@@ -516,7 +516,7 @@ pub static ROWS: &[Command] = &[
              meanwhile is tried again. With --wait the command ends when that is done.",
             "Exit status 3 where some changes could not be carried back; they are listed with the reason, and stay \
              here. What somebody else has changed there meanwhile is not replaced: ours goes beside it as \
-             NAME.tabane-ID.",
+             NAME.tabane-ID, or what --on-conflict of 'up' says is done; that is told once.",
         ],
         example: "tabane flush --wait\ntabane flush --wait :/results",
         options: &["wait", "progress", "cluster", "timeout-ms", "contact"],

@@ -1,0 +1,311 @@
+//! Quarrels: at the end of some runs with a backing tree somebody else at the site changes names that were changed here
+//! as well. Afterwards each of the two versions has to be where `--on-conflict` says, or the flush lists the name.
+//!
+//! He acts while all servers are down, for a flush can't see what happens between its look at a name and its rename.
+//! And nothing is evicted from before that on: what was put behind and evicted, and is gone there, nobody can read any
+//! more.
+
+use crate::carried::{self, Seen, View};
+use crate::harness::{Harness, SimClient};
+use crate::profile::{MILLISECOND, Profile, SECOND, Sabotage};
+use crate::random::Random;
+use crate::{behind, pattern};
+use client::{FileSystem, FlushReport, OpenHow};
+use reactor::sim::{CrashKind, World};
+use reactor::{Class, Nanos};
+use server::{BackingFault, ConflictPolicy};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Names that are quarrelled about, at most.
+const QUARRELS_MAX: u64 = 12;
+/// Names of ours and theirs beside others.
+const BESIDE: &str = ".tabane-";
+const THEIRS: &str = ".tabane-theirs-";
+/// Tags of what is written for it; nothing else has them.
+const TAG_FIRST: pattern::Tag = 1 << 25;
+/// How often servers are killed while names are settled.
+const KILLS_MAX: u64 = 4;
+
+/// A name that both sides change.
+struct Quarrel {
+    path: String,
+    /// What is here before the other one comes; nothing where it was removed.
+    ours: Option<Seen>,
+    theirs: Seen,
+    /// Whether it was there already.
+    was_carried: bool,
+}
+
+/// Whether a run ends with quarrels, and its names are not deleted then.
+pub fn are_wanted(profile: &Profile) -> bool {
+    let is_drawn = match profile.sabotage {
+        Sabotage::None => Random::new(profile.seed ^ 0x7175_6172).percent(40),
+        sabotage => sabotage == Sabotage::Backing(BackingFault::ReplacesOthers),
+    };
+    is_drawn && carried::is_wanted(profile) && !profile.faults.rot
+}
+
+/// How a name is changed here.
+#[derive(Clone, Copy)]
+enum Change {
+    Write,
+    Cut,
+    Remove,
+    Make,
+}
+
+/// Changes some names here. Names that can't be are left out.
+async fn change_some(files: FileSystem, wanted: Vec<(String, Change)>, chunk_size: u64) -> Vec<String> {
+    let mut changed = Vec::new();
+    for (number, (path, change)) in wanted.into_iter().enumerate() {
+        let done = change_one(&files, &path, change, TAG_FIRST + number as u32 * 2, chunk_size).await;
+        if done.is_ok() {
+            changed.push(path);
+        }
+    }
+    changed
+}
+
+async fn change_one(
+    files: &FileSystem,
+    path: &str,
+    change: Change,
+    tag: pattern::Tag,
+    chunk_size: u64,
+) -> client::Result<()> {
+    let path = format!("/{path}").into_bytes();
+    let how = match change {
+        Change::Remove => return files.unlink(&path).await,
+        Change::Cut => return files.truncate(&path, u64::from(tag) % 5000).await.map(drop),
+        Change::Write => OpenHow::reading_and_writing(),
+        Change::Make => OpenHow::creating(0o644),
+    };
+    let file = files.open(&path, &how).await?;
+    let mut bytes = vec![0; (chunk_size + 100).min(50_000) as usize];
+    pattern::fill(tag, 0, &mut bytes);
+    let mut done = 0;
+    while done < bytes.len() {
+        match files.write_at(&file, &bytes[done..], done as u64).await {
+            Ok(more) => done += more,
+            Err(error) => {
+                files.close(&file).await;
+                return Err(error);
+            }
+        }
+    }
+    files.close(&file).await;
+    Ok(())
+}
+
+/// Asks for names all the time; how long it took at most.
+async fn look_on(files: FileSystem, paths: Vec<String>, longest: Rc<RefCell<Nanos>>) {
+    loop {
+        for path in &paths {
+            let start = files.reactor().now();
+            let _: client::Result<_> = files.stat(format!("/{path}").as_bytes()).await;
+            let took = files.reactor().now() - start;
+            let so_far = *longest.borrow();
+            longest.replace(so_far.max(took));
+            files.reactor().sleep(MILLISECOND).await;
+        }
+        files.reactor().sleep(10 * MILLISECOND).await;
+    }
+}
+
+/// Somebody else changes a name at the site.
+fn act(world: &World, random: &mut Random, path: &str, number: usize) {
+    let site = world.outsider();
+    let mut bytes = vec![0; random.between(1, 9_000) as usize];
+    pattern::fill(TAG_FIRST + number as u32 * 2 + 1, 0, &mut bytes);
+    match random.below(4) {
+        0 if site.read_pages(path).is_some() => {
+            site.write(path, 0, &bytes);
+            site.set_size(path, bytes.len() as u64);
+        }
+        1 => {
+            site.make_symlink("somebody", "else");
+            site.rename("somebody", path);
+        }
+        _ => {
+            site.write("somebody", 0, &bytes);
+            site.rename("somebody", path);
+        }
+    }
+}
+
+/// All that has to hold after a flush, if nothing of the names is disturbed any more.
+fn problems(
+    policy: ConflictPolicy,
+    quarrels: &[Quarrel],
+    view: &View,
+    site: &View,
+    report: &FlushReport,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    for Quarrel { path, ours, theirs, was_carried } in quarrels {
+        let (here, there) = (view.get(path), site.get(path));
+        let beside = |mark: &str| {
+            let start = format!("{path}{mark}");
+            let mut names = site.range(start.clone()..).take_while(|(name, _)| name.starts_with(&start));
+            names.any(|(_, seen)| seen == theirs)
+        };
+        let is_beside = beside(THEIRS);
+        let is_listed = report.failures.iter().any(|(failed, _)| failed == path.as_bytes());
+        if there != Some(theirs) && !(policy == ConflictPolicy::Ours && is_beside) {
+            problems.push(format!("quarrel about {path}: theirs is not there any more"));
+        }
+        let is_ours_here = here == ours.as_ref();
+        let is_as_wanted = match policy {
+            _ if is_listed => is_ours_here,
+            ConflictPolicy::Both => false,
+            ConflictPolicy::Ours => is_ours_here && there == ours.as_ref() && is_beside,
+            ConflictPolicy::Theirs => here == Some(theirs) && there == Some(theirs),
+        };
+        // What was there already when he came, and was known to be, is no conflict.
+        let is_none = *was_carried && is_ours_here && there == Some(theirs);
+        if !is_as_wanted && !is_none {
+            let words = |seen: Option<&Seen>| match seen {
+                None => "nothing",
+                seen if seen == ours.as_ref() => "ours",
+                Some(seen) if seen == theirs => "theirs",
+                Some(Seen::Unread) => "what can't be read",
+                Some(_) => "something else",
+            };
+            problems.push(format!(
+                "quarrel about {path} ({policy:?}): here is {}, there is {}, listed: {is_listed}, carried: {was_carried}",
+                words(here),
+                words(there)
+            ));
+        }
+    }
+    let is_own = |path: &str| {
+        let is_quarrel = |quarrel: &Quarrel| path == quarrel.path;
+        path.contains(BESIDE) || quarrels.iter().any(is_quarrel)
+    };
+    let paths: BTreeSet<&String> = view.keys().chain(site.keys()).collect();
+    for path in paths.into_iter().filter(|path| !is_own(path) && !carried::is_excused(path, report)) {
+        let (here, there) = (view.get(path), site.get(path));
+        if here != there && !matches!((here, there), (Some(Seen::Unread), Some(Seen::File(_)))) {
+            problems.push(format!("beside quarrels: {path} is not the same on both sides"));
+        }
+    }
+    problems
+}
+
+/// Has both sides change names, and looks at what comes of it. `duration_max` is for one operation.
+pub fn run(harness: &Harness, random: &mut Random, limit: Nanos, duration_max: Nanos) -> Result<Vec<String>, String> {
+    let (world, profile) = (&harness.world, &harness.profile);
+    harness.stop_evicting();
+    let client = harness.add_client();
+    let (before, view) = carried::flush_and_look(world, &client, limit)?;
+    let site = carried::site(world);
+    let paths = change_here(harness, random, &client, (&before, &view, &site), limit)?;
+    let view = carried::look(world, &client, limit)?;
+    world.crash(client.node, CrashKind::Kill);
+    harness.recorder.note("quarrels");
+    harness.recorder.note_unrest(true);
+    harness.server_indexes().for_each(|server| harness.kill(server));
+    let site = carried::site(world);
+    let quarrels: Vec<Quarrel> = paths
+        .into_iter()
+        .enumerate()
+        .filter(|(_, path)| view.get(path) != Some(&Seen::Unread))
+        .map(|(number, path)| {
+            let was_carried = view.get(&path) == site.get(&path);
+            act(world, random, &path, number);
+            let theirs = carried::site(world).remove(&path).unwrap_or(Seen::Other);
+            Quarrel { ours: view.get(&path).cloned(), path, theirs, was_carried }
+        })
+        .collect();
+    harness.server_indexes().for_each(|server| harness.restart(server));
+    harness.wait_for_servers(limit)?;
+    let mut problems = settle_under_faults(harness, random, &quarrels, limit, duration_max)?;
+    harness.recorder.note_unrest(false);
+    let client = harness.add_client();
+    for when in ["at last", "once more"] {
+        let (report, view) = carried::flush_and_look(world, &client, limit)?;
+        let policy = profile.flushing.on_conflict;
+        let found = self::problems(policy, &quarrels, &view, &carried::site(world), &report);
+        problems.extend(found.into_iter().map(|words| format!("{words} ({when})")));
+        if when != "at last" && report.settled > 0 {
+            problems.push(format!("{when}: settled again: {:?}", report.settlements));
+        }
+    }
+    world.crash(client.node, CrashKind::Kill);
+    Ok(problems)
+}
+
+/// Changes names here, of files that are the same on both sides, and some new ones. Returns their paths.
+fn change_here(
+    harness: &Harness,
+    random: &mut Random,
+    client: &SimClient,
+    (report, view, site): (&FlushReport, &View, &View),
+    limit: Nanos,
+) -> Result<Vec<String>, String> {
+    let is_fit = |path: &&String| {
+        matches!(view.get(*path), Some(Seen::File(_)))
+            && view.get(*path) == site.get(*path)
+            && !carried::is_excused(path, report)
+    };
+    let fit: Vec<&String> = view.keys().filter(is_fit).collect();
+    let is_directory = |path: &&String| view.get(*path) == Some(&Seen::Directory) && site.contains_key(*path);
+    let directories: Vec<&String> = view.keys().filter(is_directory).collect();
+    let mut wanted: Vec<(String, Change)> = Vec::new();
+    for number in 0..random.between(1, QUARRELS_MAX) {
+        let change = *random.choose(&[Change::Write, Change::Write, Change::Cut, Change::Remove, Change::Make]);
+        let path = match change {
+            Change::Make => match directories.is_empty() || random.percent(30) {
+                true => format!("quarrel{number}"),
+                false => format!("{}/quarrel{number}", random.choose(&directories)),
+            },
+            _ if fit.is_empty() => continue,
+            _ => (*random.choose(&fit)).clone(),
+        };
+        if wanted.iter().all(|(known, _)| *known != path) {
+            wanted.push((path, change));
+        }
+    }
+    let work = change_some(client.client.file_system.clone(), wanted, u64::from(harness.profile.chunk_sizes[0]));
+    harness.world.run(client.node, work, limit).ok_or_else(|| "changes before quarrels do not end".to_owned())
+}
+
+/// Flushes while the site fails now and then, servers are killed, and somebody asks for the names.
+fn settle_under_faults(
+    harness: &Harness,
+    random: &mut Random,
+    quarrels: &[Quarrel],
+    limit: Nanos,
+    duration_max: Nanos,
+) -> Result<Vec<String>, String> {
+    let (world, profile) = (&harness.world, &harness.profile);
+    if !profile.faults.any() {
+        return Ok(Vec::new());
+    }
+    world.set_backing_faults(behind::faults(profile));
+    let (flushing, looking) = (harness.add_client(), harness.add_client());
+    let pause = *random.choose(&[10, 50, 300]) * MILLISECOND;
+    let files = flushing.client.file_system.clone();
+    world.reactor(flushing.node).spawn(Class::Data, carried::flush_on(files, pause));
+    let (paths, longest) = (quarrels.iter().map(|quarrel| quarrel.path.clone()).collect(), Rc::default());
+    let files = looking.client.file_system.clone();
+    world.reactor(looking.node).spawn(Class::Data, look_on(files, paths, Rc::clone(&longest)));
+    for _ in 0..random.below(KILLS_MAX + 1) {
+        world.run_for(random.between(MILLISECOND, SECOND / 2));
+        let server = random.below(u64::from(profile.servers)) as u32;
+        harness.kill(server);
+        world.run_for(random.between(MILLISECOND, SECOND / 2));
+        harness.restart(server);
+        harness.wait_for_servers(limit)?;
+    }
+    world.run_for(random.between(0, 5 * SECOND));
+    world.set_backing_faults(behind::no_faults());
+    world.run_for(2 * SECOND);
+    [flushing, looking].iter().for_each(|client| world.crash(client.node, CrashKind::Kill));
+    let longest = *longest.borrow();
+    let is_late = longest > duration_max;
+    let words = format!("quarrels: a name was not told within {:.1} s", longest as f64 / 1e9);
+    Ok(is_late.then_some(words).into_iter().collect())
+}
