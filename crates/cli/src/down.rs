@@ -1,7 +1,7 @@
 //! `tabane down`: the end of a cluster.
 
 use crate::arguments::Arguments;
-use crate::commands::flush::{SOME_FAILED, flush_all};
+use crate::commands::flush::{SOME_FAILED, are, flush_all, verify_all};
 use crate::failure::{Failure, Outcome};
 use crate::hosts::HostsRecord;
 use crate::launch::stop_servers;
@@ -28,6 +28,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.flag("keep") && arguments.flag("discard") {
         return Err(Failure::usage("--keep and --discard exclude each other".to_owned()));
     }
+    if arguments.flag("verify") && (arguments.flag("keep") || arguments.flag("discard")) {
+        let words = "--verify compares what was carried back: it goes with neither --keep nor --discard";
+        return Err(Failure::usage(words.to_owned()));
+    }
     if !arguments.flag("keep") && !arguments.flag("discard") {
         let reactor = open_reactor()?;
         let carried = carry_back(&reactor, &directory, directory.cluster()?, std::future::pending());
@@ -39,6 +43,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             let failed = plural(failed, "change");
             eprintln!("tabane: down: {failed} could not be carried back, and nothing was stopped\n{WAYS_OUT}");
             return Err(Failure::Said(SOME_FAILED));
+        }
+        if arguments.flag("verify") {
+            verify(&reactor, &directory)?;
         }
         drop(reactor);
         check_changes(&directory)?;
@@ -93,7 +100,27 @@ fn carry_back(
     Ok(report.failed)
 }
 
-/// The same for a cluster that ends in any case. Whether all was carried back; if not, it is told what stays, and how
+/// Has what was carried back compared with what is here. Nothing is to be stopped where it is not the same.
+fn verify(reactor: &Reactor, directory: &RunDirectory) -> Outcome {
+    let Some((cluster, settings)) = directory.cluster()? else { return Ok(()) };
+    if settings.backing.is_none() || settings.flushing.policy == FlushPolicy::Never {
+        return Err(Failure::usage("--verify is about a backing directory, and there is none that anything goes to"));
+    }
+    let options = Options { user: Credentials::new(reactor::process::user(), 0), ..Options::default() };
+    let files = FileSystem::new(reactor, Rc::new(cluster), options);
+    let compared = reactor.block_on(verify_all(&files, &[]))?;
+    if compared.differences.is_empty() {
+        return Ok(());
+    }
+    let count = compared.differences.len() as u64;
+    eprintln!(
+        "tabane: down: {} not the same in the backing directory, and nothing was stopped\n{WAYS_OUT}",
+        are(count)
+    );
+    Err(Failure::Said(SOME_FAILED))
+}
+
+/// As `carry_back`, for a cluster that ends in any case. Whether all was carried back; if not, it is told what stays, and how
 /// to go on with it.
 pub fn carry_back_or_keep(reactor: &Reactor, signals: &Signals, directory: &RunDirectory, name: &str) -> bool {
     let end = async { while signals.next().await.number == SIGCHLD {} };

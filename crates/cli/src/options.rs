@@ -176,6 +176,7 @@ pub static TABLE: &[OptionRow] = &[
         "read orders here instead of from standard input",
     ),
     flag("discard", "", "lose what was changed over a backing directory, instead of carrying it back"),
+    flag("verify", "", "compare contents here with those in the backing directory when all has gone"),
     flag("wait", "", "end when it is done, and tell what came of it"),
     choice_of_command(
         "report",

@@ -428,3 +428,94 @@ fn hidden_files_of_dead_clusters_are_cleaned() {
     fs::remove_file(own).unwrap();
     ground.run(&["down"]);
 }
+
+/// Names beside one in a directory, but for itself.
+fn beside(directory: &Path, name: &str) -> Vec<String> {
+    let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut found: Vec<String> = names.filter(|own| own.starts_with(&format!("{name}.tabane-"))).collect();
+    found.sort();
+    found
+}
+
+/// Goal: of a file that both sides have changed the versions are where `--on-conflict` says, which is told once; and a
+/// cluster that is up keeps to what it was made with.
+#[test]
+fn conflicts_are_settled_as_asked() {
+    for policy in ["ours", "theirs"] {
+        let ground = Ground::new(&format!("backing-{policy}"));
+        let behind = ground.path.join("behind");
+        fs::create_dir_all(&behind).unwrap();
+        fs::write(behind.join("one"), "as it was").unwrap();
+        fs::write(behind.join("gone"), "as it was").unwrap();
+        fs::write(ground.path.join("letter"), "ours").unwrap();
+        let of = behind.to_str().unwrap();
+        let up = ["up", "--servers", "3", "--backing", of, "--flush", "manual", "--on-conflict"];
+        let complaint = ground.fail(2, &[&up[..], &["mine"]].concat());
+        assert!(complaint.contains("one of both, ours, theirs"), "{complaint}");
+        ground.run(&[&up[..], &[policy]].concat());
+        ground.run(&["cp", "letter", ":/one"]);
+        ground.run(&["cp", "letter", ":/new"]);
+        ground.run(&["rm", ":/gone"]);
+        for name in ["one", "new", "gone"] {
+            fs::write(behind.join(name), "theirs, longer").unwrap();
+        }
+        let output = ground.try_run(&["flush", "--wait"]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{told}");
+        for name in ["one", "new", "gone"] {
+            assert!(told.contains(&format!("settled: /{name}: somebody else has changed it there")), "{told}");
+        }
+        assert!(ground.run(&["status"]).contains("settled: /one: "));
+        let again = ground.try_run(&["flush", "--wait", "--verify"]);
+        let told = String::from_utf8_lossy(&again.stderr).into_owned();
+        assert!(again.status.success() && !told.contains("settled"), "it is told once: {told}");
+        let read = |name: &str| fs::read_to_string(behind.join(name)).unwrap();
+        let (here, kept) = if policy == "ours" { ("ours", 1) } else { ("theirs, longer", 0) };
+        for name in ["one", "new"] {
+            assert_eq!((ground.run(&["cat", &format!("/{name}")]), read(name)), (here.to_owned(), here.to_owned()));
+        }
+        assert_eq!(behind.join("gone").exists(), policy == "theirs");
+        assert_eq!(ground.try_run(&["cat", "/gone"]).status.success(), policy == "theirs");
+        for name in ["one", "new", "gone"] {
+            let names = beside(&behind, name);
+            assert_eq!(names.len(), kept, "{names:?}");
+            names.iter().for_each(|name| assert_eq!(read(name), "theirs, longer"));
+        }
+        ground.run(&["down", "--keep"]);
+        let complaint = ground.fail(1, &["up", "--on-conflict", "both", "--backing", of]);
+        assert!(complaint.contains(&format!("--on-conflict is {policy}")), "{complaint}");
+        ground.run(&["up"]);
+        ground.run(&["down", "--verify"]);
+    }
+}
+
+/// Goal: `--verify` finds what is not the same there and lists it, with exit status 3; `down` stops nothing then.
+#[test]
+fn both_sides_are_compared() {
+    let ground = Ground::new("backing-verify");
+    let behind = ground.make_tree();
+    let of = behind.to_str().unwrap();
+    ground.run(&["up", "--servers", "3", "--chunk-size", "64K", "--backing", of, "--flush", "manual"]);
+    ground.run(&["stage", ":/a/large", "/one"]);
+    fs::write(ground.path.join("letter"), vec![b'x'; 200_000]).unwrap();
+    ground.run(&["cp", "letter", ":/made"]);
+    ground.run(&["truncate", "-s", "3000000", ":/made"]);
+    let told = ground.run(&["flush", "--wait", "--verify"]);
+    assert!(told.contains("compared: the same"), "{told}");
+    assert!(ground.fail(2, &["flush", "--verify"]).contains("--wait"));
+    assert!(ground.fail(2, &["down", "--verify", "--keep"]).contains("--keep"));
+    // The same size, and the time of before, but for that of the change.
+    let path = behind.join("made");
+    let before = fs::metadata(&path).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[150_000] = b'y';
+    fs::write(&path, &bytes).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_modified(before.modified().unwrap()).unwrap();
+    for command in [&["flush", "--wait", "--verify"][..], &["down", "--verify"][..]] {
+        let complaint = ground.fail(3, command);
+        assert!(complaint.contains("verify: /made: "), "{complaint}");
+    }
+    assert!(ground.run(&["flush", "--wait", "--verify", ":/a"]).contains("compared: the same"));
+    assert_eq!(ground.run(&["cat", "/made"]).len(), 3_000_000, "nothing was stopped");
+    ground.run(&["down"]);
+}

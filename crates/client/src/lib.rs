@@ -12,6 +12,7 @@
 mod blocking;
 mod bytes;
 pub mod check;
+mod compare;
 pub mod descriptors;
 mod error;
 mod filesystem;
@@ -26,6 +27,7 @@ pub use blocking::Client;
 pub use bytes::ranges::Allocation;
 pub use bytes::stage::CacheState;
 pub use bytes::stripe::FileRange;
+pub use compare::Comparison;
 pub use error::{Error, Result};
 pub use filesystem::{FileSystem, total};
 pub use flush::FlushReport;

@@ -202,6 +202,16 @@ pub fn flush_and_look(world: &World, client: &SimClient, limit: Nanos) -> Result
     done.map_err(|error| format!("a flush, or a look after it, fails: {error}"))
 }
 
+/// Has the servers compare what is here with what is behind, when nobody changes anything. What is wrong with that.
+pub fn compare(world: &World, client: &SimClient, limit: Nanos) -> Result<Vec<String>, String> {
+    let files = client.client.file_system.clone();
+    let compared = world.run(client.node, async move { files.compare_behind(&[], &|_| {}).await }, limit);
+    let compared = compared.ok_or("a comparison with what is behind does not end")?;
+    let compared = compared.map_err(|error| format!("a comparison with what is behind fails: {error}"))?;
+    let words = |(path, words): &(Vec<u8>, String)| format!("compared: {} {words}", String::from_utf8_lossy(path));
+    Ok(compared.differences.iter().map(words).collect())
+}
+
 /// A client opens at everything.
 pub fn look(world: &World, client: &SimClient, limit: Nanos) -> Result<View, String> {
     let files = client.client.file_system.clone();
@@ -233,6 +243,11 @@ pub fn flushing(profile: &Profile) -> Flushing {
         true => profile.flushing,
         false => Flushing { policy: FlushPolicy::Manual, ..profile.flushing },
     }
+}
+
+/// In some runs servers compare both sides when all is flushed; not where bytes go bad.
+pub fn compares(profile: &Profile) -> bool {
+    profile.seed % 4 < 2 && !profile.faults.rot
 }
 
 /// In some runs the site's power goes when all is flushed.

@@ -187,6 +187,10 @@ impl Run {
         let world = &self.harness.world;
         let client = self.harness.add_client();
         let (report, view) = carried::flush_and_look(world, &client, PHASE_LIMIT)?;
+        if carried::compares(&self.harness.profile) {
+            let found = carried::compare(world, &client, PHASE_LIMIT)?;
+            self.problems.extend(found.into_iter().map(|words| format!("{when}: {words}")));
+        }
         world.crash(client.node, CrashKind::Kill);
         if carried::loses_power(&self.harness.profile) {
             world.lose_backing_power();

@@ -175,5 +175,9 @@ decoders!(
     WriteShareReply,
     NoteCarriedRequest,
     NoteBehindRequest,
+    ListCarriedRequest,
+    ListCarriedReply,
+    CompareShareRequest,
+    CompareShareReply,
     Vec<u64>,
 );

@@ -350,3 +350,48 @@ message! {
         pub seen: Option<NameBehind>,
     }
 }
+
+message! {
+    /// `ListCarried`, to a server of names: files that are behind under the names that they have here, from a position
+    /// on. Reply: `ListCarriedReply`.
+    pub struct ListCarriedRequest {
+        pub directory: u64,
+        pub cursor: u64,
+    }
+}
+
+message! {
+    /// Some of them, and where to go on.
+    pub struct ListCarriedReply {
+        pub files: Vec<FileId>,
+        pub is_last: bool,
+        pub next: ListCarriedRequest,
+    }
+}
+
+message! {
+    /// `CompareShare`, to a server with chunks of a file: those that are here, and were not changed since they were
+    /// carried or fetched, are compared with what is behind. Reply: `CompareShareReply`.
+    pub struct CompareShareRequest {
+        pub file: FileId,
+        pub layout: Layout,
+        /// Bytes of the file.
+        pub size: u64,
+        /// The byte to begin with.
+        pub from: u64,
+        /// Only if its place is below one of these, if there are any.
+        pub paths: Vec<Vec<u8>>,
+    }
+}
+
+message! {
+    pub struct CompareShareReply {
+        /// Bytes that were compared.
+        pub bytes: u64,
+        /// The byte to go on with; `u64::MAX` if there is none.
+        pub next: u64,
+        /// Where it is behind, and what is not the same there, in words; empty if nothing is wrong.
+        pub path: Vec<u8>,
+        pub difference: Vec<u8>,
+    }
+}

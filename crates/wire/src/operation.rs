@@ -148,4 +148,6 @@ operations! {
     AskForFlush = 119, LEVEL_GLIMPSE, Metadata, false;
     CacheState = 120, LEVEL_CLIENT, Metadata, false;
     GiveUpName = 121, LEVEL_COORDINATION, Metadata, false;
+    ListCarried = 122, LEVEL_CLIENT, Metadata, false;
+    CompareShare = 123, LEVEL_CLIENT, Data, false;
 }

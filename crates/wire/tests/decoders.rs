@@ -141,6 +141,15 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         GiveUpNameRequest { wish: 3, directory: FileId::ROOT, name: b"name".to_vec(), id: Some(FileId(7)) }.to_bytes(),
+        ListCarriedReply {
+            files: vec![FileId(7)],
+            is_last: false,
+            next: ListCarriedRequest { directory: 1, cursor: 2 },
+        }
+        .to_bytes(),
+        CompareShareRequest { file: FileId(7), layout: layout(), size: 3, from: 2, paths: vec![b"a".to_vec()] }
+            .to_bytes(),
+        CompareShareReply { bytes: 1, next: u64::MAX, path: b"a".to_vec(), difference: b"what".to_vec() }.to_bytes(),
         GiveUpNameReply { state: flush_states::ENDED, is_given_up: true, reason: Vec::new() }.to_bytes(),
         NoteBehindRequest {
             directory: FileId::ROOT,

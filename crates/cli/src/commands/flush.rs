@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome, show};
 use crate::paths::inside;
 use crate::session::Session;
 use crate::text::{count_words, duration_words, plural, size_words};
-use client::{FileSystem, FlushReport};
+use client::{Comparison, FileSystem, FlushReport};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use reactor::{Nanos, Reactor};
 use std::cell::Cell;
@@ -103,8 +103,27 @@ pub async fn flush_all(
     Ok(report)
 }
 
+/// Has the servers compare what is here with what is in the backing directory, and lists on standard error what is not
+/// the same. How many that are.
+pub async fn verify_all(files: &FileSystem, paths: &[Vec<u8>]) -> Outcome<Comparison> {
+    let compared = files.compare_behind(paths, &|_| {}).await;
+    let compared = compared.map_err(|error| Failure::failed(format!("both sides could not be compared: {error}")))?;
+    for (path, words) in &compared.differences {
+        eprintln!("tabane: verify: {}: {words}", show(&[b"/", path.as_slice()].concat()));
+    }
+    Ok(compared)
+}
+
+/// So many files are, in words.
+pub fn are(count: u64) -> String {
+    format!("{} {}", plural(count, "file"), if count == 1 { "is" } else { "are" })
+}
+
 /// `tabane flush`.
 pub fn run(arguments: &Arguments) -> Outcome {
+    if arguments.flag("verify") && !arguments.flag("wait") {
+        return Err(Failure::usage("--verify compares when all has gone: say --wait too".to_owned()));
+    }
     let session = Session::open(arguments)?;
     let reactor = session.reactor.clone();
     let of_root = |path: Vec<u8>| {
@@ -130,6 +149,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
         size_words(report.bytes),
         duration_words(reactor.now() - started)
     );
+    if report.failed == 0 && arguments.flag("verify") {
+        let compared = session.block_on(verify_all(&session.files, &paths))?;
+        if !compared.differences.is_empty() {
+            let count = compared.differences.len() as u64;
+            eprintln!("tabane: flush: {} not the same in the backing directory", are(count));
+            return Err(Failure::Said(SOME_FAILED));
+        }
+        println!("{}, {} compared: the same", plural(compared.files, "file"), size_words(compared.bytes));
+    }
     if report.failed == 0 {
         return Ok(());
     }

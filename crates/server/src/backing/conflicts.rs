@@ -6,7 +6,7 @@
 //! 2. Ours is given up only if nothing else of it is behind or has a name here: no other place, no second name.
 
 use super::BackingFault;
-use super::carry::{words, is_at, is_known, request_name};
+use super::carry::{is_at, is_known, request_name, words};
 use super::table::known_of;
 use crate::core::{Core, Failure};
 use crate::process::options::ConflictPolicy;
@@ -45,7 +45,8 @@ impl Core {
     fn gives_way(&self, request: &CarryInodeRequest, found: &BackingAttributes) -> bool {
         let tables = self.tables.borrow();
         let has_one_name = tables.inodes.get(request.id).is_some_and(|inode| inode.attributes.link_count == 1);
-        let is_elsewhere = tables.backing.place(request.id).is_some_and(|place| place.inode != 0 && !is_at(place, request));
+        let is_elsewhere =
+            tables.backing.place(request.id).is_some_and(|place| place.inode != 0 && !is_at(place, request));
         self.backing().on_conflict == ConflictPolicy::Theirs
             && found.kind != FileKind::Directory
             && has_one_name
@@ -147,10 +148,7 @@ impl Core {
         match (renamed, noted) {
             (Err(error), _) => self.backing().failure(error),
             (_, Err(failure)) => failure,
-            _ => words(format!(
-                "{SOMEBODY}; theirs keeps the name, ours is beside it as {}",
-                beside.escape_ascii()
-            )),
+            _ => words(format!("{SOMEBODY}; theirs keeps the name, ours is beside it as {}", beside.escape_ascii())),
         }
     }
 

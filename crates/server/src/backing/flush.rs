@@ -152,7 +152,7 @@ struct Pass {
 
 impl Core {
     /// Whoever this server belongs to may have it flushed, and root.
-    fn check_owner(&self, caller: &Caller) -> Result<(), Failure> {
+    pub(super) fn check_owner(&self, caller: &Caller) -> Result<(), Failure> {
         let user = caller.peer.user.uid;
         match user == 0 || user == crate::process::process_owner().0 {
             true => Ok(()),
@@ -325,7 +325,7 @@ fn no_reply() -> FlushReply {
     FlushReply { ticket, state: 0, done, bytes, left, failed, paths, reasons, settled, settled_paths, settled_words }
 }
 
-fn is_below(path: &[u8], wanted: &[u8]) -> bool {
+pub fn is_below(path: &[u8], wanted: &[u8]) -> bool {
     wanted.is_empty() || path.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 

@@ -196,6 +196,8 @@ pub fn is_access(operation: Operation) -> bool {
             | O::Shutdown
             | O::Flush
             | O::CacheState
+            | O::ListCarried
+            | O::CompareShare
             | O::Close
             | O::CloseMany
             | O::Reclaim

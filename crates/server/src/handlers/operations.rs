@@ -227,6 +227,10 @@ pub fn row(operation: Operation) -> OperationRow {
             .no_consequence()
             .promise(Promise::Never),
         O::CacheState => row(Step(|core, _, params, reply| backing::cache_state(core, params, reply))).no_consequence(),
+        O::ListCarried => row(Step(backing::list_carried)).no_consequence(),
+        O::CompareShare => {
+            row(Step(|core, caller, params, _| backing::compare_share(core, caller, params))).no_consequence()
+        }
         O::ListChanges => row(Step(|core, _, params, reply| backing::list_changes(core, params, reply))),
         O::AskCarried => row(Step(|core, _, params, reply| backing::ask_carried(core, params, reply))),
         O::CarryInode => row(Step(|core, _, params, _| backing::carry_inode(core, params))),

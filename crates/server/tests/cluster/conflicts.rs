@@ -137,13 +137,14 @@ fn both_versions_are_where_the_policy_says() {
                     let aside: Vec<Option<Vec<u8>>> =
                         beside(&test.world, path).iter().map(|path| site.read(path)).collect();
                     let expected = match policy {
-                        ConflictPolicy::Both => {
-                            (ours.clone(), theirs, ours.into_iter().map(Some).collect::<Vec<_>>())
-                        }
+                        ConflictPolicy::Both => (ours.clone(), theirs, ours.into_iter().map(Some).collect::<Vec<_>>()),
                         ConflictPolicy::Ours => (ours.clone(), ours, vec![theirs]),
                         ConflictPolicy::Theirs => (theirs.clone(), theirs, Vec::new()),
                     };
-                    assert!((here.clone(), site.read(path), aside.clone()) == expected, "{at}: {path}: {here:?} {aside:?}");
+                    assert!(
+                        (here.clone(), site.read(path), aside.clone()) == expected,
+                        "{at}: {path}: {here:?} {aside:?}"
+                    );
                 }
                 if round == 1 {
                     test.server_indexes().for_each(|index| test.restart(index));

@@ -2,6 +2,7 @@
 
 mod backing;
 mod changes;
+mod compare;
 mod conflicts;
 mod data;
 mod directories;

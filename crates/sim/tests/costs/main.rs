@@ -18,7 +18,7 @@ use wire::Operation;
 /// `crates/sim/tests/scale.rs` counts it. Over a backing tree a server asks once for each file that it has a part of
 /// (AskPlace), and flushes ask about all that was changed; mounts that have entries kept ask each server all the time
 /// (KeepEntries).
-const WITHOUT_LINE: [Operation; 24] = [
+const WITHOUT_LINE: [Operation; 26] = [
     Operation::OpenThrough,
     Operation::Delegate,
     Operation::Recall,
@@ -39,6 +39,8 @@ const WITHOUT_LINE: [Operation; 24] = [
     Operation::AskCarried,
     Operation::CarryInode,
     Operation::GiveUpName,
+    Operation::ListCarried,
+    Operation::CompareShare,
     Operation::WriteShare,
     Operation::NoteCarried,
     Operation::NoteBehind,

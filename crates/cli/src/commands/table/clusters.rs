@@ -5,7 +5,7 @@ use crate::commands::{check, clean, logs};
 use crate::{down, hosts, mount, report, run, salvage, server, status, top, up};
 
 /// What a new cluster is to be like, which `up`, `run` and `config` know alike.
-pub const NEW_CLUSTER: [&str; 31] = [
+pub const NEW_CLUSTER: [&str; 32] = [
     "servers",
     "hosts",
     "per-host",
@@ -87,7 +87,8 @@ pub static ROWS: &[Command] = &[
             "What was made, changed, moved or removed over a backing directory is carried back to it first, as by \
              'tabane flush --wait'. What could not go is listed with the reason, exit status 3; then nothing is \
              stopped, and 'down' again tries again. --keep stops the servers and keeps what is theirs, --discard \
-             loses it.",
+             loses it. With --verify servers then compare all that they have of files with what is there; what is \
+             not the same is listed, exit status 3, and nothing is stopped.",
             "Of several hosts those that can't be reached are listed with the reason, exit status 3; then the run \
              directory stays, so that 'down' again finishes when they are back, unless --forget gives them up.",
         ],
@@ -95,6 +96,7 @@ pub static ROWS: &[Command] = &[
         options: &[
             "keep",
             "discard",
+            "verify",
             "forget",
             "report",
             "run-directory",

@@ -513,13 +513,15 @@ pub static ROWS: &[Command] = &[
         details: &[
             "The servers do it, with what is below the paths or all there is. A file is written whole under a hidden \
              name beside its own, and gets its name when all of it is there and synced; one that is written to \
-             meanwhile is tried again. With --wait the command ends when that is done.",
+             meanwhile is tried again. With --wait the command ends when that is done; with --verify too, servers \
+             then compare all that they have of files with what is there. What is not the same is listed, exit \
+             status 3.",
             "Exit status 3 where some changes could not be carried back; they are listed with the reason, and stay \
              here. What somebody else has changed there meanwhile is not replaced: ours goes beside it as \
              NAME.tabane-ID, or what --on-conflict of 'up' says is done; that is told once.",
         ],
         example: "tabane flush --wait\ntabane flush --wait :/results",
-        options: &["wait", "progress", "cluster", "timeout-ms", "contact"],
+        options: &["wait", "verify", "progress", "cluster", "timeout-ms", "contact"],
         single_dash: false,
         takes_command_line: false,
         run: flush::run,

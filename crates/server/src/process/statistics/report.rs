@@ -321,6 +321,12 @@ fn put_backing(core: &Core, object: &mut Object<'_>) {
             object.escaped("path", &path);
             object.escaped("reason", &reason);
         });
+        let (settled, told) = core.settled_conflicts();
+        object.number("conflict_count", settled);
+        object.list("conflicts_settled", told.into_iter(), |object, (path, what)| {
+            object.escaped("path", &path);
+            object.escaped("what", &what);
+        });
         object.list("changed", core.some_backing_changes().into_iter(), |object, (what, path)| {
             object.text("what", what);
             object.escaped("path", &path);
