@@ -75,23 +75,33 @@ impl Core {
     }
 
     async fn compare_share(self: &Rc<Self>, request: CompareShareRequest) -> CompareShareReply {
-        let place = self.tables.borrow().backing.place(request.file).cloned();
         let is_below = |place: &BackingPlace| {
             let is_below = |wanted: &Vec<u8>| super::flush::is_below(&place.path, wanted);
             request.paths.is_empty() || request.paths.iter().any(is_below)
         };
         let none = CompareShareReply { bytes: 0, next: u64::MAX, path: Vec::new(), difference: Vec::new() };
-        let Some(place) = place.filter(|place| place.inode != 0 && is_below(place)) else { return none };
-        match self.compare_with(&request, &place).await {
-            Ok(Comparison { bytes, next, differs_at: None }) => CompareShareReply { bytes, next, ..none },
-            Ok(Comparison { bytes, differs_at: Some(at), .. }) => {
-                let difference = format!("has other bytes there, from byte {at} on").into_bytes();
-                CompareShareReply { bytes, path: place.path, difference, ..none }
-            }
-            // Changed meanwhile, and so carried once more.
-            Err(_) if self.tables.borrow().backing.place(request.file) != Some(&place) => none,
-            Err(failure) => {
-                CompareShareReply { path: place.path, difference: super::carry::reason_of(&failure), ..none }
+        let mut is_anew = false;
+        loop {
+            let place = self.tables.borrow().backing.place(request.file).cloned();
+            let Some(place) = place.filter(|place| place.inode != 0 && is_below(place)) else { return none };
+            let failure = match self.compare_with(&request, &place).await {
+                Ok(Comparison { bytes, next, differs_at: None }) => return CompareShareReply { bytes, next, ..none },
+                Ok(Comparison { bytes, differs_at: Some(at), .. }) => {
+                    let difference = format!("has other bytes there, from byte {at} on").into_bytes();
+                    return CompareShareReply { bytes, path: place.path, difference, ..none };
+                }
+                Err(failure) => failure,
+            };
+            // A flush may have put it elsewhere, with the same bytes, and this server has not heard of it.
+            let is_news = !is_anew && self.learn_new_place(request.file, &place).await.is_ok_and(|is_news| is_news);
+            match self.tables.borrow().backing.place(request.file) {
+                _ if is_news => is_anew = true,
+                Some(now) if *now == place => {
+                    let difference = super::carry::reason_of(&failure);
+                    return CompareShareReply { path: place.path, difference, ..none };
+                }
+                // Changed meanwhile, and so carried once more.
+                _ => return none,
             }
         }
     }
