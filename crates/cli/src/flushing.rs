@@ -8,7 +8,8 @@ use reactor::Nanos;
 use server::{ConflictPolicy, FlushPolicy, Flushing};
 
 /// The options, as they are called.
-const KEYS: [&str; 6] = ["flush", "flush-idle-ms", "flush-age", "flush-rate", "flush-writers", "on-conflict"];
+const KEYS: [&str; 7] =
+    ["flush", "flush-idle-ms", "flush-age", "flush-rate", "flush-writers", "on-conflict", "grace-ms"];
 const NANOS_PER_MS: Nanos = 1_000_000;
 const NANOS_PER_SECOND: Nanos = 1_000 * NANOS_PER_MS;
 const AUTO: &str = "auto";
@@ -26,12 +27,12 @@ pub fn wanted(arguments: &Arguments) -> Outcome<Flushing> {
 }
 
 /// The options that stand for it.
-pub fn texts(flushing: &Flushing) -> [(&'static str, String); 6] {
+pub fn texts(flushing: &Flushing) -> [(&'static str, String); 7] {
     let idle = match flushing.idle {
         0 => AUTO.to_owned(),
         idle => (idle / NANOS_PER_MS).to_string(),
     };
-    let [policy, idle_ms, age, rate, writers, on_conflict] = KEYS;
+    let [policy, idle_ms, age, rate, writers, on_conflict, grace_ms] = KEYS;
     [
         (policy, flushing.policy.word().to_owned()),
         (idle_ms, idle),
@@ -39,6 +40,7 @@ pub fn texts(flushing: &Flushing) -> [(&'static str, String); 6] {
         (rate, flushing.rate.to_string()),
         (writers, flushing.writers.to_string()),
         (on_conflict, flushing.on_conflict.word().to_owned()),
+        (grace_ms, (flushing.grace / NANOS_PER_MS).to_string()),
     ]
 }
 
@@ -48,7 +50,7 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
         let text = text(key);
         number_of(OptionRow::of(key), &text).ok_or_else(|| format!("--{key} {text}: is out of range"))
     };
-    let [policy, idle_ms, age, rate, writers, on_conflict] = KEYS;
+    let [policy, idle_ms, age, rate, writers, on_conflict, grace_ms] = KEYS;
     let word = text(policy);
     let idle_text = text(idle_ms);
     let idle = match idle_text.parse::<u64>() {
@@ -66,6 +68,7 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
         rate: number(rate)?,
         writers: number(writers)? as u32,
         on_conflict: conflicts,
+        grace: number(grace_ms)? * NANOS_PER_MS,
     })
 }
 
@@ -82,6 +85,7 @@ mod tests {
             rate: 1 << 20,
             writers: 3,
             on_conflict: ConflictPolicy::Ours,
+            grace: 3 * NANOS_PER_MS,
         };
         for flushing in [told, Flushing::default()] {
             let texts = texts(&flushing);

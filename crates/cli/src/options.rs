@@ -266,6 +266,13 @@ pub static TABLE: &[OptionRow] = &[
          and ours goes beside it, ours takes the name and theirs goes beside it, or what was changed here is dropped",
     ),
     setting(
+        "grace-ms",
+        Value::Number { least: 0, most: 3_600_000 },
+        "20000",
+        "MILLISECONDS",
+        "how long a server that gets SIGTERM carries changes to the backing directory before it ends, at most",
+    ),
+    setting(
         "chunk-size",
         Value::Size { least: CHUNK_SIZE_MIN as u64, most: CHUNK_SIZE_MAX as u64 },
         "1M",

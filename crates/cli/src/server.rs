@@ -83,7 +83,14 @@ async fn serve(reactor: &Reactor, signals: &Signals, options: ServerOptions) -> 
     println!("{}", survival_words(server.survives_power_loss()));
     let asked = race(stop_asked(signals), server.wait_for_shutdown_request());
     let why = match race(asked, server.wait_for_medium_failure()).await {
-        Either::First(Either::First(signal)) => format!("signal {}", signal.number),
+        Either::First(Either::First(signal)) => {
+            let why = format!("signal {}", signal.number);
+            // Whoever asks once more does not wait, nor does anybody for a medium that is broken.
+            let asked = race(stop_asked(signals), server.wait_for_shutdown_request());
+            let cut_off = race(asked, server.wait_for_medium_failure());
+            let _: Either<(), _> = race(server.flush_before_end(), cut_off).await;
+            why
+        }
         Either::First(Either::Second(())) => "a client's request".to_owned(),
         Either::Second(words) => {
             tell(

@@ -297,6 +297,7 @@ impl Harness {
         self.recorder.note(&format!("server {index} is asked to stop"));
         let stopped = entry.stopped.clone();
         self.world.reactor(entry.node).spawn(Class::Metadata, async move {
+            server.flush_before_end().await;
             server.stop().await;
             stopped.set(true);
         });

@@ -292,6 +292,7 @@ impl Profile {
             backing: overrides.backing,
             flushing: Flushing {
                 on_conflict: draw_conflict_policy(&mut Random::new(seed ^ 0x7768_6963)),
+                grace: *Random::new(seed ^ 0x6772_6163).choose(&[0, 50 * MILLISECOND, SECOND, 20 * SECOND]),
                 ..draw_flushing(&mut Random::new(seed ^ 0x7061_6365))
             },
         }
@@ -308,6 +309,7 @@ fn draw_flushing(random: &mut Random) -> Flushing {
         rate: *random.choose(&[0, 0, 1 << 20]),
         writers: random.between(1, 16) as u32,
         on_conflict: ConflictPolicy::Both,
+        grace: 0,
     }
 }
 

@@ -161,6 +161,7 @@ decoders!(
     FlushRequest,
     FlushReply,
     AskForFlushRequest,
+    AskForFlushReply,
     CacheStateRequest,
     CacheStateReply,
     ListChangesRequest,

@@ -139,10 +139,21 @@ pub mod flush_states {
 
 message! {
     /// `AskForFlush`, to the home of the root: some server has changes, and it is time to carry them. Nobody waits for
-    /// the end. Reply: `Empty`.
+    /// the end. Reply: `AskForFlushReply`.
     pub struct AskForFlushRequest {
-        /// One of `flush_patience`; `NONE` where a store is full.
+        /// One of `flush_patience`; `NONE` where a store is full, or a server ends.
         pub patience: u8,
+    }
+}
+
+message! {
+    /// How far flushes have come in this life of the server; their tickets rise.
+    pub struct AskForFlushReply {
+        /// The one that was begun last.
+        pub newest: u64,
+        /// The last one that has ended, 0 if none has, and what it has done.
+        pub ended: u64,
+        pub done: u64,
     }
 }
 
@@ -206,6 +217,10 @@ message! {
         pub id: Option<FileId>,
         pub kind: Kind,
         pub behind: NameBehind,
+        /// Whether somebody has it open who has not synced it, as far as its home knows, which has listed it; and its
+        /// size. What is closed goes first, and what is small.
+        pub is_open: bool,
+        pub size: u64,
     }
 }
 

@@ -51,7 +51,8 @@ impl Core {
                         let (id, kind) = (entry.id, entry.kind);
                         if self.is_new_name(&tables, directory, entry.name, id) {
                             let (name, behind) = (entry.name.to_vec(), nothing_behind());
-                            entries.push(ChangedEntry { directory, name, id: Some(id), kind, behind });
+                            let (is_open, size) = self.rank_of(&tables, id);
+                            entries.push(ChangedEntry { directory, name, id: Some(id), kind, behind, is_open, size });
                         }
                     });
                     seen += STEP_COUNT;
@@ -74,7 +75,8 @@ impl Core {
                     if !behind.agrees(here.map(|(id, _)| id)) {
                         let (id, kind) = here.map_or((None, Kind::File), |(id, kind)| (Some(id), kind));
                         let (name, behind) = (name.to_vec(), behind.clone());
-                        entries.push(ChangedEntry { directory, name, id, kind, behind });
+                        let (is_open, size) = id.map_or((false, 0), |id| self.rank_of(&tables, id));
+                        entries.push(ChangedEntry { directory, name, id, kind, behind, is_open, size });
                     }
                 }
                 next.unwrap_or_else(|| at(stages::INODES, 0, 0))
@@ -84,12 +86,21 @@ impl Core {
                 let last = written.get(ENTRIES_MAX).copied();
                 entries.extend(written.into_iter().take(ENTRIES_MAX).map(|id| {
                     let (directory, name, kind) = (FileId::default(), Vec::new(), Kind::File);
-                    ChangedEntry { directory, name, id: Some(FileId(id)), kind, behind: nothing_behind() }
+                    let (is_open, size) = self.rank_of(&tables, FileId(id));
+                    let behind = nothing_behind();
+                    ChangedEntry { directory, name, id: Some(FileId(id)), kind, behind, is_open, size }
                 }));
                 last.map_or(at(stages::END, 0, 0), |last| at(stages::INODES, last, 0))
             }
         };
         ListChangesReply { entries, next }
+    }
+
+    /// Whether somebody has an inode of this server open who has not synced it, and its size: what goes first.
+    fn rank_of(&self, tables: &Tables, id: FileId) -> (bool, u64) {
+        let size = tables.inodes.get(id).map_or(0, |inode| inode.attributes.size);
+        let is_synced = self.backing.as_ref().is_some_and(|backing| backing.is_synced(id));
+        (tables.open.is_open(id) && !is_synced, size)
     }
 
     /// Whether a name without a record stands for what is not behind there. That of another server's inode has a

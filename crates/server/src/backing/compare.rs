@@ -76,7 +76,7 @@ impl Core {
 
     async fn compare_share(self: &Rc<Self>, request: CompareShareRequest) -> CompareShareReply {
         let is_below = |place: &BackingPlace| {
-            let is_below = |wanted: &Vec<u8>| super::flush::is_below(&place.path, wanted);
+            let is_below = |wanted: &Vec<u8>| super::pass::is_below(&place.path, wanted);
             request.paths.is_empty() || request.paths.iter().any(is_below)
         };
         let none = CompareShareReply { bytes: 0, next: u64::MAX, path: Vec::new(), difference: Vec::new() };

@@ -21,7 +21,7 @@ use reactor::{Class, Nanos};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use wire::messages::flush_patience;
+use wire::messages::{AskForFlushReply, flush_patience};
 use wire::{FileId, Status};
 
 /// Free parts of the store, in percent, below which clean chunks go, and below which the next ones are out of sight.
@@ -295,7 +295,10 @@ impl Core {
             _ => {}
         }
         let core = self.clone();
-        self.reactor.spawn(Class::Background, async move { core.ask_for_automatic_flush(flush_patience::NONE).await });
+        self.reactor.spawn(Class::Background, async move {
+            // One that can't be asked is asked again.
+            let _: Result<AskForFlushReply, Failure> = core.ask_for_automatic_flush(flush_patience::NONE).await;
+        });
         let progress = || (backing.counters.carried.get(), backing.counters.carried_bytes.get());
         let mut known = progress();
         let mut limit = self.reactor.now() + self.options.timeout;

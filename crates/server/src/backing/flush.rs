@@ -1,30 +1,21 @@
 //! A flush: everything that is not behind as it is here is brought into line, by the home of the root, which asks all
-//! servers what there is and the homes of inodes to carry them (`carry`). It goes in passes: directories first, then
-//! files, then removals; what has to wait for something else waits for the next pass. Nothing of it is kept: a flush
-//! that was cut off is begun again, and finds what it had done.
-//!
-//! Invariants
-//! 1. A directory is there before anything in it, and goes after all of it.
-//! 2. What lives on here and is not all here is never unlinked behind: its place moves first, or its name stays. Where
-//!    files take each other's names one of them is parked under a hidden name.
-//! 3. Nothing is removed that is not what is known to be there.
+//! servers what there is and the homes of inodes to carry them (`carry`). It goes in passes (`pass`). Nothing of it is
+//! kept: a flush that was cut off is begun again, and finds what it had done.
 
-use super::carry::{NOT_EMPTY, is_known, is_next, known_found, reason_of};
-use super::change_list::LIST_START;
+use super::add;
+use super::carry::reason_of;
 use super::pace::Patience;
-use super::places::DirectoryBehind;
+use super::pass::Pass;
 use super::settled::SettledNames;
-use super::{add, joined};
-use crate::core::{Caller, Core, Failure, Notice, all, until};
+use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::{Progress, later};
-use crate::process::options::{ConflictPolicy, FlushPolicy};
-use reactor::backing::FileKind;
-use reactor::{Class, LocalFuture, Nanos};
+use crate::process::options::FlushPolicy;
+use reactor::{Class, Nanos};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use wire::messages::*;
-use wire::{Decode, FileId, Kind, Operation, Status};
+use wire::{Decode, Encode, FileId, Operation, Status};
 
 /// Longest wait of one question for how far something has come.
 pub const WAIT_NS: Nanos = 250_000_000;
@@ -48,19 +39,19 @@ pub struct Flushes {
 
 /// One flush.
 #[derive(Default)]
-struct FlushRun {
+pub struct FlushRun {
     ticket: u64,
-    paths: Vec<Vec<u8>>,
+    pub paths: Vec<Vec<u8>>,
     is_begun: Cell<bool>,
     is_ended: Cell<bool>,
     ended: Notice<()>,
     /// Nobody has asked for it but servers.
-    patience: Patience,
+    pub patience: Patience,
     /// The one that nobody waited for when this was asked for: what it does from then on is done for this one.
     before: Option<Rc<FlushRun>>,
-    done: Cell<u64>,
-    bytes: Cell<u64>,
-    left: Cell<u64>,
+    pub done: Cell<u64>,
+    pub bytes: Cell<u64>,
+    pub left: Cell<u64>,
     failures: RefCell<Failures>,
     /// Names that were settled since somebody waited for a flush, if somebody waits for this one.
     settled: RefCell<SettledNames>,
@@ -80,7 +71,7 @@ impl FlushRun {
 }
 
 /// What could not be brought into line: reasons by path.
-type Failures = BTreeMap<Vec<u8>, Vec<u8>>;
+pub type Failures = BTreeMap<Vec<u8>, Vec<u8>>;
 /// One of them.
 pub type ToldFailure = (Vec<u8>, Vec<u8>);
 
@@ -99,55 +90,12 @@ pub fn flush(core: &Rc<Core>, caller: &Caller, params: &[u8], _: &mut Vec<u8>) -
 }
 
 /// `AskForFlush`, at the home of the root.
-pub fn ask_for_flush(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
+pub fn ask_for_flush(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = AskForFlushRequest::from_bytes(params)?;
     core.check_backing()?;
     core.check_home(FileId::ROOT)?;
-    core.begin_automatic_flush(request.patience);
+    core.begin_automatic_flush(request.patience).encode(reply);
     Ok(Progress::Done)
-}
-
-/// What has to wait, or can't be done at all.
-enum Hindrance {
-    /// Something else may have to be done first.
-    Waits(String),
-    /// The name that is wanted is that of a file which lives on here, and moves elsewhere itself.
-    Occupied(FileId),
-    /// Nobody waits for it, and it is not the time for it.
-    NotNow,
-    /// Somebody else has changed the name, and ours is to be given up.
-    Conflict,
-    Failed(Vec<u8>),
-}
-
-impl From<Failure> for Hindrance {
-    fn from(failure: Failure) -> Hindrance {
-        Hindrance::Failed(reason_of(&failure))
-    }
-}
-
-/// Whether something was done.
-type StepResult = Result<bool, Hindrance>;
-
-/// What one pass knows.
-struct Pass {
-    core: Rc<Core>,
-    run: Rc<FlushRun>,
-    names: Vec<ChangedEntry>,
-    /// What this pass has noted of names, by directory and name.
-    noted: BTreeMap<(u64, Vec<u8>), NameBehind>,
-    /// Inodes that were changed and keep their names.
-    written: BTreeSet<u64>,
-    /// Inodes whose names behind are not theirs here any more.
-    moved: BTreeSet<u64>,
-    /// Where directories are behind.
-    places: RefCell<BTreeMap<u64, DirectoryBehind>>,
-    /// Files that are carried in this pass.
-    taken: RefCell<BTreeSet<u64>>,
-    occupied: RefCell<BTreeMap<u64, Vec<u8>>>,
-    failures: RefCell<Failures>,
-    progress: Cell<u64>,
-    waiting: Cell<u64>,
 }
 
 impl Core {
@@ -224,16 +172,22 @@ impl Core {
         self.start_flush(paths, flush_patience::NONE, before)
     }
 
-    /// Begins a flush for servers that have changes, unless there is one, which is as urgent then.
-    pub(super) fn begin_automatic_flush(self: &Rc<Self>, patience: u8) {
+    /// Begins a flush for servers that have changes, unless there is one, which is as urgent then. How far flushes have
+    /// come.
+    pub(super) fn begin_automatic_flush(self: &Rc<Self>, patience: u8) -> AskForFlushReply {
         let patience = patience.min(flush_patience::IDLE);
-        {
-            let known = self.backing().flushes.known.borrow();
-            if let Some(run) = known.iter().find(|run| !run.is_ended.get()) {
-                return run.patience.set(run.patience.get().min(patience));
-            }
+        let under_way = self.backing().flushes.known.borrow().iter().find(|run| !run.is_ended.get()).cloned();
+        match under_way {
+            Some(run) => run.patience.set(run.patience.get().min(patience)),
+            None => drop(self.start_flush(Vec::new(), patience, None)),
         }
-        let _: Rc<FlushRun> = self.start_flush(Vec::new(), patience, None);
+        let known = self.backing().flushes.known.borrow();
+        let ended = known.iter().rfind(|run| run.is_ended.get());
+        AskForFlushReply {
+            newest: known.back().map_or(0, |run| run.ticket),
+            ended: ended.map_or(0, |run| run.ticket),
+            done: ended.map_or(0, |run| run.done.get()),
+        }
     }
 
     fn start_flush(self: &Rc<Self>, paths: Vec<Vec<u8>>, patience: u8, before: Option<Rc<FlushRun>>) -> Rc<FlushRun> {
@@ -291,7 +245,7 @@ impl Core {
     }
 
     /// Waits until nobody carries an inode, for a time-out at most. Whether nobody does.
-    async fn await_carried(self: &Rc<Self>, id: FileId) -> Result<bool, Failure> {
+    pub(super) async fn await_carried(self: &Rc<Self>, id: FileId) -> Result<bool, Failure> {
         let limit = self.reactor.now() + self.options.timeout;
         while self.ask_carried_of(id).await?.is_moving {
             if self.reactor.now() >= limit {
@@ -310,7 +264,11 @@ impl Core {
         self.peers.call(home, Operation::AskCarried, &AskCarriedRequest { id }, None).await
     }
 
-    async fn changes_of(self: &Rc<Self>, server: u32, from: &ListChangesRequest) -> Result<ListChangesReply, Failure> {
+    pub(super) async fn changes_of(
+        self: &Rc<Self>,
+        server: u32,
+        from: &ListChangesRequest,
+    ) -> Result<ListChangesReply, Failure> {
         if server == self.index {
             self.reactor.yield_now().await;
             return Ok(self.list_changes(from));
@@ -323,601 +281,4 @@ fn no_reply() -> FlushReply {
     let (paths, reasons, settled_paths, settled_words) = Default::default();
     let (ticket, done, bytes, left, failed, settled) = Default::default();
     FlushReply { ticket, state: 0, done, bytes, left, failed, paths, reasons, settled, settled_paths, settled_words }
-}
-
-pub fn is_below(path: &[u8], wanted: &[u8]) -> bool {
-    wanted.is_empty() || path.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-}
-
-impl Pass {
-    async fn begin(core: &Rc<Core>, run: &Rc<FlushRun>) -> Result<Pass, Failure> {
-        let mut pass = Pass {
-            core: core.clone(),
-            run: run.clone(),
-            names: Vec::new(),
-            noted: BTreeMap::new(),
-            written: BTreeSet::new(),
-            moved: BTreeSet::new(),
-            places: RefCell::default(),
-            taken: RefCell::default(),
-            occupied: RefCell::default(),
-            failures: RefCell::default(),
-            progress: Cell::new(0),
-            waiting: Cell::new(0),
-        };
-        for server in 0..core.cluster.server_count() {
-            let mut from = LIST_START;
-            while from.stage != 0 {
-                let reply = core.changes_of(server, &from).await?;
-                for entry in reply.entries {
-                    match entry.id {
-                        Some(id) if entry.name.is_empty() => drop(pass.written.insert(id.0)),
-                        _ => pass.names.push(entry),
-                    }
-                }
-                from = reply.next;
-            }
-        }
-        pass.resolve_next().await?;
-        for entry in &pass.names {
-            let behind = &entry.behind;
-            if behind.known.is_some() && behind.same_as != FileId::default() && entry.id != Some(behind.same_as) {
-                pass.moved.insert(behind.same_as.0);
-            }
-        }
-        run.left.set((pass.names.len() + pass.written.len()) as u64);
-        Ok(pass)
-    }
-
-    /// Finds out what became of what was about to be put behind names when somebody was cut off.
-    async fn resolve_next(&mut self) -> Result<(), Failure> {
-        let mut names = std::mem::take(&mut self.names);
-        let mut was_cut_off = BTreeSet::new();
-        for (index, entry) in names.iter_mut().enumerate().filter(|(_, entry)| entry.behind.next.is_some()) {
-            was_cut_off.insert(index);
-            let seen = entry.behind.clone();
-            let Some(next) = entry.behind.next.take() else { continue };
-            if !self.core.await_carried(next.id).await? {
-                entry.behind.next = Some(next);
-                continue;
-            }
-            let Some(place) = self.directory_place(entry.directory).await? else { continue };
-            let backing = self.core.backing();
-            let directory = backing.open_known(&place).await.map_err(|error| backing.failure(error))?;
-            let found = backing.look_for(&directory, &entry.name).await?;
-            // Where it is still wanted the inode's home may know nothing of it, and whoever goes on has to see that.
-            let left = match found.filter(|found| is_next(found, &next.known)) {
-                Some(found) => {
-                    backing.sync_names(&directory).await?;
-                    (entry.behind.known, entry.behind.same_as) = (Some(known_found(&found)), next.id);
-                    Some(next.clone()).filter(|next| entry.id == Some(next.id))
-                }
-                None => None,
-            };
-            let behind = NameBehind { next: left, ..entry.behind.clone() };
-            let name = (entry.directory, entry.name.as_slice());
-            match self.core.have_noted_if(name, behind.clone(), seen).await? {
-                true => drop(self.noted.insert((entry.directory.0, entry.name.clone()), behind)),
-                // Somebody who goes on by himself knows better; what is known by now the next pass sees.
-                false => entry.behind.next = Some(next),
-            }
-        }
-        // The home of what was put there may know nothing of that.
-        let mut index = 0..;
-        names.retain(|entry| {
-            let is_cut_off = index.next().is_some_and(|index| was_cut_off.contains(&index));
-            is_cut_off && entry.id.is_some() || !entry.behind.agrees(entry.id)
-        });
-        self.names = names;
-        Ok(())
-    }
-
-    async fn work(self: &Rc<Self>) {
-        let of_kind = |is_wanted: &dyn Fn(&ChangedEntry) -> bool| -> Vec<usize> {
-            (0..self.names.len()).filter(|index| is_wanted(&self.names[*index])).collect()
-        };
-        // Directories, from above: one after another, as each may be the next one's.
-        let mut directories = of_kind(&|entry| entry.id.is_some() && entry.kind == Kind::Directory);
-        loop {
-            let before = directories.len();
-            let mut left = Vec::new();
-            for index in directories {
-                match self.directory_path(self.names[index].directory).await {
-                    Ok(Some(_)) => self.name_step(index).await,
-                    Ok(None) => left.push(index),
-                    Err(failure) => self.note_failure(index, Hindrance::from(failure)).await,
-                }
-            }
-            directories = left;
-            if directories.is_empty() || directories.len() == before {
-                break;
-            }
-        }
-        for index in directories {
-            self.note_failure(index, Hindrance::Waits("its directory is not there yet".to_owned())).await;
-        }
-        let files = of_kind(&|entry| entry.id.is_some() && entry.kind != Kind::Directory);
-        self.at_once(files, |pass, index| Box::pin(async move { pass.name_step(index).await })).await;
-        let written: Vec<u64> = self.written.iter().copied().collect();
-        self.at_once(written, |pass, id| Box::pin(async move { pass.written_step(FileId(id)).await })).await;
-        let mut removals = of_kind(&|entry| entry.id.is_none());
-        let mut depths = BTreeMap::new();
-        for index in &removals {
-            let path = self.directory_path(self.names[*index].directory).await.ok().flatten();
-            depths.insert(*index, path.map_or(0, |path| path.split(|byte| *byte == b'/').count()));
-        }
-        removals.sort_by_key(|index| std::cmp::Reverse(depths[index]));
-        for index in removals {
-            self.name_step(index).await;
-        }
-        if self.progress.get() == 0 {
-            self.park_some().await;
-        }
-    }
-
-    /// Does a step for each of some items, a few at a time.
-    async fn at_once<T: Copy + 'static>(self: &Rc<Self>, items: Vec<T>, step: impl Fn(Rc<Pass>, T) -> LocalFuture<()>) {
-        for some in items.chunks(self.core.backing().pace.writers()) {
-            all(some.iter().map(|item| step(self.clone(), *item)).collect()).await;
-        }
-    }
-
-    fn is_wanted(&self, path: &[u8]) -> bool {
-        let wanted = &self.run.paths;
-        wanted.is_empty() || wanted.iter().any(|wanted| is_below(path, wanted) || is_below(wanted, path))
-    }
-
-    async fn note_failure(&self, index: usize, hindrance: Hindrance) {
-        let entry = &self.names[index];
-        let directory = self.directory_path(entry.directory).await.ok().flatten();
-        let path = match directory {
-            Some(directory) => joined(&directory, &entry.name),
-            None => [b".../", entry.name.as_slice()].concat(),
-        };
-        self.note_failure_of(path, hindrance);
-    }
-
-    fn note_failure_of(&self, path: Vec<u8>, hindrance: Hindrance) {
-        if !self.is_wanted(&path) {
-            return;
-        }
-        let reason = match hindrance {
-            Hindrance::Failed(reason) => reason,
-            Hindrance::Waits(_) | Hindrance::Occupied(_) if self.run.patience.get() > flush_patience::NONE => {
-                // It goes with the next one, or whoever waits for one is told why not.
-                if let Hindrance::Occupied(id) = hindrance {
-                    self.occupied.borrow_mut().insert(id.0, path);
-                }
-                return self.waiting.set(self.waiting.get() + 1);
-            }
-            Hindrance::Waits(reason) => {
-                self.waiting.set(self.waiting.get() + 1);
-                reason.into_bytes()
-            }
-            Hindrance::NotNow => return,
-            Hindrance::Conflict => b"somebody else has changed it there".to_vec(),
-            Hindrance::Occupied(id) => {
-                self.waiting.set(self.waiting.get() + 1);
-                self.occupied.borrow_mut().insert(id.0, path.clone());
-                b"what has its name behind is not moved yet".to_vec()
-            }
-        };
-        self.failures.borrow_mut().insert(path, reason);
-    }
-
-    fn note_done(&self) {
-        self.progress.set(self.progress.get() + 1);
-        self.run.done.set(self.run.done.get() + 1);
-        self.run.left.set(self.run.left.get().saturating_sub(1));
-    }
-
-    async fn name_step(&self, index: usize) {
-        let entry = &self.names[index];
-        if entry.id.is_none() {
-            self.core.flush_turn(&self.run.patience, 0).await;
-        }
-        let result = match entry.id {
-            Some(id) => self.put_step(entry, id).await,
-            None => self.remove_step(entry).await,
-        };
-        match result {
-            Ok(true) => self.note_done(),
-            Ok(false) => {}
-            Err(hindrance) => self.note_failure(index, hindrance).await,
-        }
-    }
-
-    /// Where a directory is behind; nothing if it is not yet.
-    async fn directory_place(&self, directory: FileId) -> Result<Option<DirectoryBehind>, Failure> {
-        if directory == FileId::ROOT {
-            let inode = self.core.backing().root.identity.inode;
-            return Ok(Some(DirectoryBehind { path: Rc::from([]), inode }));
-        }
-        if let Some(known) = self.places.borrow().get(&directory.0) {
-            return Ok(Some(known.clone()));
-        }
-        let reply = self.core.ask_carried_of(directory).await?;
-        let Some(place) = reply.place.filter(|place| place.inode != 0) else { return Ok(None) };
-        let (parent, name) = (place.parent, place.name().to_vec());
-        let known = DirectoryBehind { path: place.path.as_slice().into(), inode: place.inode };
-        let mut opened = self.core.backing().open_known(&known).await;
-        let mut place = known;
-        if let Some(next) = reply.next.filter(|next| opened.is_err() && next.inode == place.inode) {
-            place.path = next.path.as_slice().into();
-            opened = self.core.backing().open_known(&place).await;
-        }
-        // One above it may have been moved.
-        if opened.is_err_and(|error| error.is_gone())
-            && let Some(parent) = Box::pin(self.directory_place(parent)).await?
-        {
-            place.path = joined(&parent.path, &name).into();
-        }
-        self.places.borrow_mut().insert(directory.0, place.clone());
-        Ok(Some(place))
-    }
-
-    async fn directory_path(&self, directory: FileId) -> Result<Option<Rc<[u8]>>, Failure> {
-        Ok(self.directory_place(directory).await?.map(|place| place.path))
-    }
-
-    /// Has a name behind stand for what it stands for here.
-    async fn put_step(&self, entry: &ChangedEntry, id: FileId) -> StepResult {
-        if entry.behind.next.is_some() {
-            return Err(Hindrance::Waits("it is being carried by an earlier flush".to_owned()));
-        }
-        let directory = self.directory_place(entry.directory).await?;
-        let directory = directory.ok_or_else(|| Hindrance::Waits("its directory is not there yet".to_owned()))?;
-        let path = joined(&directory.path, &entry.name);
-        if !self.is_wanted(&path) {
-            return Ok(false);
-        }
-        if !matches!(entry.kind, Kind::File | Kind::Directory | Kind::Symlink) {
-            return Err(Hindrance::Failed(b"pipes, sockets and devices are not carried behind".to_vec()));
-        }
-        let carried = self.core.ask_carried_of(id).await?;
-        if carried.names.is_none() {
-            return Ok(false);
-        }
-        let has_place = |place: &&BackingPlace| place.inode != 0;
-        let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
-        let elsewhere = carried.place.as_ref().filter(has_place).filter(|place| !is_entry(place));
-        if let Some(place) = elsewhere.filter(|_| entry.kind != Kind::Directory) {
-            let is_moved = self.moved.contains(&id.0)
-                || self.core.is_hidden(place.name())
-                || self.core.ask_carried_of(place.parent).await?.names.is_none();
-            if !is_moved {
-                let words = format!("it is {} there, and second names of files are not carried yet", words_of(place));
-                return Err(Hindrance::Waits(words));
-            }
-        }
-        if let Some(place) = elsewhere
-            && path.strip_prefix(&*place.path).is_some_and(|rest| rest.starts_with(b"/"))
-        {
-            return Err(Hindrance::Waits("what is to hold it is within it there".to_owned()));
-        }
-        let is_same_place = carried.place.as_ref().filter(has_place).is_some_and(is_entry);
-        let is_clean = is_same_place && !carried.is_written && !self.written.contains(&id.0);
-        if is_clean && self.note_found(entry, id, &directory, carried.place.as_ref()).await? {
-            return Ok(true);
-        }
-        let mut known = entry.behind.known.clone();
-        let there = entry.behind.same_as;
-        if known.is_some() && there != FileId::default() && there != id {
-            self.check_free(there, entry).await?;
-        }
-        // What was in one that is gone here goes first; one that is elsewhere takes it along.
-        let is_of_before = |other: &ChangedEntry| other.directory == there && other.behind.known.is_some();
-        if entry.kind == Kind::Directory && there != id && self.names.iter().any(is_of_before) {
-            return Err(Hindrance::Waits(NOT_EMPTY.to_owned()));
-        }
-        if known.is_some() && self.clear_other_kind(entry, &directory, known.as_ref()).await? {
-            known = None;
-        }
-        let same_as = if known.is_some() { there } else { FileId::default() };
-        let wish = CarryInodeRequest { known, same_as, ..self.wish(id, entry.directory, path.clone()) };
-        match self.carry(wish).await {
-            Err(Hindrance::Conflict) => return self.give_up(entry.directory, &entry.name, Some(id), &path).await,
-            carried => carried?,
-        }
-        if entry.kind == Kind::Directory {
-            self.forget_paths();
-            if there != id {
-                self.forget_directory(there).await?;
-            }
-        }
-        Ok(true)
-    }
-
-    /// A directory may have been made anew, or moved with all that is in it.
-    fn forget_paths(&self) {
-        self.places.borrow_mut().clear();
-        self.core.backing().tree.set_all_stale();
-    }
-
-    /// Has a name show what somebody else has put there. What was changed meanwhile is for the next pass.
-    async fn give_up(&self, directory: FileId, name: &[u8], id: Option<FileId>, path: &[u8]) -> StepResult {
-        if !self.core.have_given_up(directory, name, id).await? {
-            return Err(Hindrance::Waits("it was changed again while it was given up to somebody else".to_owned()));
-        }
-        let words: &[u8] = match id {
-            Some(_) => b"somebody else has changed it there; theirs is here now, and what was changed here is dropped",
-            None => b"somebody else has changed it there, so it is here again as theirs",
-        };
-        self.core.backing().settled.note(path, words);
-        Ok(true)
-    }
-
-    /// Notes that what is behind at a name is the inode's place, if it is.
-    async fn note_found(
-        &self,
-        entry: &ChangedEntry,
-        id: FileId,
-        directory: &DirectoryBehind,
-        place: Option<&BackingPlace>,
-    ) -> Result<bool, Failure> {
-        let Some(place) = place else { return Ok(false) };
-        let backing = self.core.backing();
-        let opened = backing.open_known(directory).await.map_err(|error| backing.failure(error))?;
-        let found = backing.look_for(&opened, &entry.name).await?;
-        let Some(found) = found.filter(|found| found.identity.inode == place.inode) else { return Ok(false) };
-        let behind = NameBehind { known: Some(known_found(&found)), next: None, same_as: id };
-        let noted = self.noted.get(&(entry.directory.0, entry.name.clone()));
-        let seen = noted.unwrap_or(&entry.behind).clone();
-        self.core.have_noted_if((entry.directory, &entry.name), behind, seen).await
-    }
-
-    /// Whether what has a name behind may lose it: it is gone here, or has another place, or is all here.
-    async fn check_free(&self, there: FileId, entry: &ChangedEntry) -> Result<(), Hindrance> {
-        let other = self.core.ask_carried_of(there).await?;
-        let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
-        let is_there = other.place.as_ref().is_some_and(is_entry);
-        match other.names {
-            Some(0) if is_there && other.is_needed => {
-                Err(Hindrance::Waits("what it was before is still open here, and not all of it is here".to_owned()))
-            }
-            Some(count) if is_there && count > 0 => Err(Hindrance::Occupied(there)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Takes away what has a name behind if it can't be replaced in one step: a directory by a file, or the other way.
-    async fn clear_other_kind(
-        &self,
-        entry: &ChangedEntry,
-        directory: &DirectoryBehind,
-        known: Option<&KnownBehind>,
-    ) -> Result<bool, Hindrance> {
-        let backing = self.core.backing();
-        let failed = |error| backing.failure(error);
-        let opened = backing.open_known(directory).await.map_err(failed)?;
-        let Some(found) = backing.look_for(&opened, &entry.name).await? else { return Ok(false) };
-        let is_directory = found.kind == FileKind::Directory;
-        if is_directory == (entry.kind == Kind::Directory) || known.is_none_or(|known| !is_known(&found, known)) {
-            return Ok(false);
-        }
-        self.remove_now(&opened, entry, is_directory).await?;
-        Ok(true)
-    }
-
-    async fn remove_now(
-        &self,
-        opened: &reactor::backing::BackingDirectory,
-        entry: &ChangedEntry,
-        is_directory: bool,
-    ) -> Result<(), Hindrance> {
-        let backing = self.core.backing();
-        let removed = match is_directory {
-            true => opened.remove_directory(&entry.name).await,
-            false => opened.remove(&entry.name).await,
-        };
-        match removed {
-            Err(error) if error.is_not_empty() => {
-                return Err(Hindrance::Waits(NOT_EMPTY.to_owned()));
-            }
-            Err(error) if !error.is_not_found() => return Err(backing.failure(error).into()),
-            _ => {}
-        }
-        backing.sync_names(opened).await?;
-        self.note_gone(entry, is_directory).await
-    }
-
-    async fn note_gone(&self, entry: &ChangedEntry, is_directory: bool) -> Result<(), Hindrance> {
-        let behind = NameBehind { known: None, next: None, same_as: FileId::default() };
-        self.core.have_noted(entry.directory, &entry.name, behind).await?;
-        if is_directory { self.forget_directory(entry.behind.same_as).await } else { Ok(()) }
-    }
-
-    /// Has everybody forget what was in a directory that is gone here and behind.
-    async fn forget_directory(&self, gone: FileId) -> Result<(), Hindrance> {
-        // What lives on elsewhere has a place of its own.
-        if gone == FileId::default() || self.core.ask_carried_of(gone).await?.names.is_some() {
-            return Ok(());
-        }
-        for server in 0..self.core.cluster.server_count() {
-            let behind = NameBehind { known: None, next: None, same_as: FileId::default() };
-            let request = NoteBehindRequest { directory: gone, name: Vec::new(), behind, is_left: false, seen: None };
-            self.core.send_note(server, request).await?;
-        }
-        Ok(())
-    }
-
-    /// Removes a name behind that is none here any more.
-    async fn remove_step(&self, entry: &ChangedEntry) -> StepResult {
-        if entry.behind.next.is_some() {
-            return Err(Hindrance::Waits("it is being carried by an earlier flush".to_owned()));
-        }
-        let Some(known) = &entry.behind.known else { return Ok(false) };
-        let Some(directory) = self.directory_place(entry.directory).await? else {
-            // The directory is gone, and nothing is remembered of it but on one server.
-            self.forget(entry).await?;
-            return Ok(true);
-        };
-        let path = joined(&directory.path, &entry.name);
-        if !self.is_wanted(&path) {
-            return Ok(false);
-        }
-        if entry.behind.same_as != FileId::default() {
-            match self.check_free(entry.behind.same_as, entry).await {
-                Err(Hindrance::Occupied(_)) => {
-                    let words = "it has another name here, under which it is not carried yet".to_owned();
-                    return Err(Hindrance::Waits(words));
-                }
-                other => other?,
-            }
-        }
-        let backing = self.core.backing();
-        let opened = match backing.open_known(&directory).await {
-            // Where another one is there, ours may come back.
-            Err(error) if error.is_gone() && !error.is_replaced() => {
-                self.note_gone(entry, false).await?;
-                return Ok(true);
-            }
-            other => other.map_err(|error| backing.failure(error))?,
-        };
-        match backing.look_for(&opened, &entry.name).await? {
-            None => {
-                // Whoever removed it may not have come to see that it is durable.
-                backing.sync_names(&opened).await?;
-                self.note_gone(entry, true).await?;
-            }
-            Some(found) if !is_known(&found, known) => {
-                return self.settle_removal(entry, &opened, &path, found).await;
-            }
-            Some(found) => self.remove_now(&opened, entry, found.kind == FileKind::Directory).await?,
-        }
-        Ok(true)
-    }
-
-    /// Somebody else has changed what is to be removed.
-    async fn settle_removal(
-        &self,
-        entry: &ChangedEntry,
-        opened: &reactor::backing::BackingDirectory,
-        path: &[u8],
-        found: reactor::backing::BackingAttributes,
-    ) -> StepResult {
-        match self.core.backing().on_conflict {
-            ConflictPolicy::Ours if found.kind != FileKind::Directory => {
-                let words = self.core.move_aside((opened, &entry.name), path, &found).await?;
-                self.core.backing().settled.note(path, &words);
-                self.note_gone(entry, false).await?;
-                Ok(true)
-            }
-            ConflictPolicy::Theirs if found.kind != FileKind::Directory => {
-                self.give_up(entry.directory, &entry.name, None, path).await
-            }
-            _ => Err(Hindrance::Failed(b"somebody else has changed it there, so it is not removed".to_vec())),
-        }
-    }
-
-    async fn forget(&self, entry: &ChangedEntry) -> Result<(), Failure> {
-        let behind = NameBehind { known: None, next: None, same_as: FileId::default() };
-        self.core.have_noted(entry.directory, &entry.name, behind).await
-    }
-
-    /// Carries a file that was changed and has the name that it has behind.
-    async fn written_step(&self, id: FileId) {
-        let result = async {
-            let carried = self.core.ask_carried_of(id).await?;
-            let Some(place) = carried.place else { return Ok(None) };
-            let is_named = |entry: &ChangedEntry| entry.directory == place.parent && entry.name == place.name();
-            // What has no name is nobody's, and one whose name behind is to be something else goes by its other name.
-            if carried.names.unwrap_or(0) == 0
-                || self.taken.borrow().contains(&id.0)
-                || self.names.iter().any(is_named)
-                || self.core.is_hidden(place.name())
-            {
-                return Ok(None);
-            }
-            let Some(directory) = self.directory_place(place.parent).await? else { return Ok(None) };
-            let path = joined(&directory.path, place.name());
-            // What may be replaced is the inode's own place, as its home finds it.
-            if !self.is_wanted(&path) {
-                return Ok(None);
-            }
-            let mut carried = self.carry(self.wish(id, place.parent, path.clone())).await;
-            if let Err(Hindrance::Conflict) = carried {
-                carried = self.give_up(place.parent, place.name(), Some(id), &path).await.map(drop);
-            }
-            match carried {
-                Ok(()) => Ok(Some((path, None))),
-                Err(hindrance) => Ok(Some((path, Some(hindrance)))),
-            }
-        };
-        match result.await {
-            Ok(Some((_, None))) => self.note_done(),
-            Ok(Some((path, Some(hindrance)))) => self.note_failure_of(path, hindrance),
-            Ok(None) => {}
-            Err::<_, Failure>(failure) => self.note_failure_of(format!("({id})").into_bytes(), failure.into()),
-        }
-    }
-
-    /// A wish to have an inode at a path where nothing else is.
-    fn wish(&self, id: FileId, parent: FileId, path: Vec<u8>) -> CarryInodeRequest {
-        let (wish, same_as) = (self.core.reactor.random(), FileId::default());
-        CarryInodeRequest {
-            id,
-            wish,
-            parent,
-            path,
-            known: None,
-            same_as,
-            is_parked: false,
-            patience: flush_patience::NONE,
-        }
-    }
-
-    async fn carry(&self, mut request: CarryInodeRequest) -> Result<(), Hindrance> {
-        let id = request.id;
-        if !self.taken.borrow_mut().insert(id.0) {
-            return Err(Hindrance::Waits("second names of files are not carried yet".to_owned()));
-        }
-        let home = self.core.cluster.home_of(id).ok_or(Failure::from(Status::BadMessage))?;
-        loop {
-            request.patience = self.run.patience.get();
-            let reply = match home == self.core.index {
-                true => self.core.carry_inode(request.clone()).await,
-                false => self.core.peers.call(home, Operation::CarryInode, &request, None).await?,
-            };
-            match reply.state {
-                flush_states::RUNNING => {}
-                flush_states::NOT_NOW => return Err(Hindrance::NotNow),
-                flush_states::CONFLICT => return Err(Hindrance::Conflict),
-                _ if reply.behind.is_some() => {
-                    if !reply.reason.is_empty() {
-                        self.core.backing().settled.note(&request.path, &reply.reason);
-                    }
-                    self.run.bytes.set(self.run.bytes.get() + reply.bytes);
-                    return Ok(());
-                }
-                _ if reply.reason == NOT_EMPTY.as_bytes() => return Err(Hindrance::Waits(NOT_EMPTY.to_owned())),
-                _ => return Err(Hindrance::Failed(reply.reason)),
-            }
-        }
-    }
-
-    /// What has each other's names behind: one of each ring gives way.
-    async fn park_some(&self) {
-        let occupied = self.occupied.borrow().clone();
-        if let Some((id, path)) = occupied.into_iter().next() {
-            match self.park(FileId(id)).await {
-                Ok(()) => self.note_done(),
-                Err(hindrance) => self.note_failure_of(path, hindrance),
-            }
-        }
-    }
-
-    async fn park(&self, id: FileId) -> Result<(), Hindrance> {
-        let place = self.core.ask_carried_of(id).await?.place.ok_or(Failure::from(Status::StaleFile))?;
-        let directory = self.directory_place(place.parent).await?.ok_or(Failure::from(Status::StaleFile))?;
-        let hidden = joined(&directory.path, &self.core.parked_name(id));
-        self.taken.borrow_mut().remove(&id.0);
-        let parked = self.carry(CarryInodeRequest { is_parked: true, ..self.wish(id, place.parent, hidden) }).await;
-        self.forget_paths();
-        parked
-    }
-}
-
-fn words_of(place: &BackingPlace) -> String {
-    place.path.escape_ascii().to_string()
 }

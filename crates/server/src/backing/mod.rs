@@ -41,12 +41,14 @@ mod failed_names;
 mod fetch_gate;
 mod flush;
 mod give_up;
+mod grace;
 mod hidden;
 mod listing;
 mod name_syncs;
 mod names;
 mod notes;
 mod pace;
+mod pass;
 mod places;
 mod preparation;
 mod settled;
@@ -81,6 +83,7 @@ use reactor::backing::{BackingAttributes, BackingError, BackingTree, CallStatus,
 use reactor::backing::{CALL_SIZE_MAX, CALLS_MAX};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
 use wire::{FileId, Status};
@@ -125,6 +128,8 @@ pub struct BackingUse {
     give_ups: give_up::GiveUps,
     flushes: flush::Flushes,
     settled: settled::Settled,
+    /// Files that were synced since this server knows of a change of theirs, some of them.
+    synced: RefCell<BTreeSet<u64>>,
     on_conflict: ConflictPolicy,
     pace: pace::Pace,
     name_syncs: name_syncs::NameSyncs,
@@ -231,6 +236,7 @@ impl BackingUse {
             give_ups: give_up::GiveUps::default(),
             flushes: flush::Flushes::default(),
             settled: settled::Settled::default(),
+            synced: RefCell::default(),
             on_conflict: options.flushing.on_conflict,
             pace: pace::Pace::new(options.flushing),
             name_syncs: name_syncs::NameSyncs::default(),

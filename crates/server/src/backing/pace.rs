@@ -16,7 +16,7 @@ use crate::process::options::{FlushPolicy, Flushing};
 use reactor::{Class, Nanos};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use wire::messages::{AskForFlushRequest, Empty, flush_patience};
+use wire::messages::{AskForFlushReply, AskForFlushRequest, flush_patience};
 use wire::{FileId, Operation};
 
 const MILLISECOND: Nanos = 1_000_000;
@@ -30,7 +30,7 @@ const SPELLS: std::ops::RangeInclusive<usize> = 2..=10;
 /// The spell while nothing is known of gaps.
 const SPELL_FIRST: Nanos = 64 * MILLISECOND;
 /// How long whoever is held up waits at most before he looks again whether somebody waits for the flush now.
-const LOOK_NS: Nanos = 20 * MILLISECOND;
+pub const LOOK_NS: Nanos = 20 * MILLISECOND;
 /// Between two questions for a flush while nothing changes that: it grows from the one to the other.
 const ASK_PAUSE_MIN: Nanos = 100 * MILLISECOND;
 const ASK_PAUSE_MAX: Nanos = 30_000 * MILLISECOND;
@@ -278,7 +278,8 @@ impl Core {
                 self.reactor.sleep(wait.clamp(MILLISECOND, ASK_PAUSE_MIN)).await;
                 continue;
             }
-            self.ask_for_automatic_flush(patience).await;
+            // One that can't be asked is asked again.
+            let _: Result<AskForFlushReply, Failure> = self.ask_for_automatic_flush(patience).await;
             // What can't go is tried again, more and more rarely.
             let changes = self.change_count();
             // Not all closes are told: clients of this machine may have files open without a word.
@@ -298,16 +299,14 @@ impl Core {
         (backing.counters.changes.get() + backing.pace.closes.get(), self.backing_changes())
     }
 
-    pub(super) async fn ask_for_automatic_flush(self: &Rc<Self>, patience: u8) {
-        let home = self.cluster.home_of(FileId::ROOT);
-        match home {
-            Some(home) if home != self.index => {
-                // One that can't be asked is asked again.
+    /// Has a flush begun, unless one is under way. How far flushes have come.
+    pub(super) async fn ask_for_automatic_flush(self: &Rc<Self>, patience: u8) -> Result<AskForFlushReply, Failure> {
+        match self.cluster.home_of(FileId::ROOT).filter(|home| *home != self.index) {
+            Some(home) => {
                 let request = AskForFlushRequest { patience };
-                let asked = self.peers.call::<Empty>(home, Operation::AskForFlush, &request, None);
-                let _: Result<Empty, Failure> = asked.await;
+                self.peers.call(home, Operation::AskForFlush, &request, None).await
             }
-            _ => self.begin_automatic_flush(patience),
+            None => Ok(self.begin_automatic_flush(patience)),
         }
     }
 }

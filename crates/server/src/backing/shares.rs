@@ -30,6 +30,9 @@ use wire::{Decode, FileId, Kind};
 /// Wishes that are kept; those that have ended go first.
 const SHARES_MAX: usize = 65_536;
 
+/// Synced files that are remembered.
+const SYNCED_MAX: usize = 65_536;
+
 /// Chunks that are looked at in one step of the loop.
 pub const LOOKS_AT_ONCE: u64 = 1024;
 
@@ -52,12 +55,29 @@ impl BackingUse {
     /// Something of a file has changed here.
     pub fn note_change(&self, file: FileId) {
         add(&self.counters.changes, 1);
+        let mut synced = self.synced.borrow_mut();
+        if !synced.is_empty() {
+            synced.remove(&file.0);
+        }
+        drop(synced);
         let shares = self.shares.borrow();
         if let Some(share) = shares.get(&file.0)
             && !self.has_fault(BackingFault::LosesWritesInFlush)
         {
             share.is_changed.set(true);
         }
+    }
+
+    /// Somebody has synced a file.
+    pub fn note_synced(&self, file: FileId) {
+        let mut synced = self.synced.borrow_mut();
+        if synced.len() < SYNCED_MAX {
+            synced.insert(file.0);
+        }
+    }
+
+    pub(super) fn is_synced(&self, file: FileId) -> bool {
+        self.synced.borrow().contains(&file.0)
     }
 
     /// The wish about a file, if it is this one.

@@ -223,7 +223,7 @@ pub fn row(operation: Operation) -> OperationRow {
         // The backing tree.
         O::AskPlace => row(Step(backing::ask_place)).no_consequence(),
         O::Flush => row(Step(backing::flush)),
-        O::AskForFlush => row(Step(|core, _, params, _| backing::ask_for_flush(core, params)))
+        O::AskForFlush => row(Step(|core, _, params, reply| backing::ask_for_flush(core, params, reply)))
             .no_consequence()
             .promise(Promise::Never),
         O::CacheState => row(Step(|core, _, params, reply| backing::cache_state(core, params, reply))).no_consequence(),

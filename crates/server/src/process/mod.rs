@@ -188,6 +188,12 @@ impl Server {
         memory_terms(&self.core)
     }
 
+    /// Before the end of a server that was told to go: has what was changed over a backing tree go there, within
+    /// `--grace-ms`, and logs what has not. Clients are served meanwhile.
+    pub async fn flush_before_end(&self) {
+        self.core.flush_before_end(self.core.options.flushing.grace).await;
+    }
+
     /// Stops cleanly: starts no more requests of clients, lets those under way end (for two seconds at most), closes
     /// all connections and writes a checkpoint. Clients send what was not answered to the next server of this place, as
     /// after a kill.

@@ -127,12 +127,21 @@ pub struct Flushing {
     /// Inodes that are carried at a time, by all servers together.
     pub writers: u32,
     pub on_conflict: ConflictPolicy,
+    /// How long a server that is told to end carries changes at most.
+    pub grace: Nanos,
 }
 
 impl Default for Flushing {
     fn default() -> Flushing {
-        let on_conflict = ConflictPolicy::Both;
-        Flushing { policy: FlushPolicy::Idle, idle: 0, age: 300_000_000_000, rate: 0, writers: 16, on_conflict }
+        Flushing {
+            policy: FlushPolicy::Idle,
+            idle: 0,
+            age: 300_000_000_000,
+            rate: 0,
+            writers: 16,
+            on_conflict: ConflictPolicy::Both,
+            grace: 20_000_000_000,
+        }
     }
 }
 

@@ -184,3 +184,84 @@ fn policies() {
         }
     }
 }
+
+/// Has all servers do what they do before they end; how long that took.
+fn end_all(test: &TestCluster) -> Nanos {
+    let ended = Rc::new(Cell::new(0));
+    let start = test.world.now();
+    for index in test.server_indexes() {
+        let (server, ended) = (test.server(index), ended.clone());
+        test.world.reactor(test.servers[index as usize]).spawn(reactor::Class::Background, async move {
+            server.flush_before_end().await;
+            ended.set(ended.get() + 1);
+        });
+    }
+    assert!(test.world.run_until(|| ended.get() == test.servers.len(), LIMIT));
+    test.world.now() - start
+}
+
+/// Goal: servers that are told to end carry everything first, with each other's help: what is closed or synced before
+/// what is open, what is small before what is large. They end when nothing is left, or nothing goes any more, and no
+/// later than their time, where the site hangs.
+#[test]
+fn servers_that_end_carry_first() {
+    for seed in 0..12 {
+        let grace = 5 * SECOND;
+        let flushing = Flushing { grace, writers: 1, ..of_policy(FlushPolicy::Manual) };
+        let test = over_a_site(seed, flushing);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        test.run(0, async move {
+            let opened = own.open_for_good(ROOT, "a.open", open_flags::CREATE).await.expect("made");
+            write(&own, &opened.attributes, 0, b"bytes").await;
+            let synced = own.open_for_good(ROOT, "z.synced", open_flags::CREATE).await.expect("made");
+            write(&own, &synced.attributes, 0, b"bytes").await;
+            let request = SynchroniseRequest { file: synced.attributes.id, seen: 0, opened_at: 0 };
+            own.call(own.home(synced.attributes.id), Operation::Synchronise, &request).await.expect("synced");
+        });
+        make(&test, &caller, "b.large", 40_000);
+        make(&test, &caller, "c.small", 20_000);
+        let own = caller.clone();
+        test.run(0, async move {
+            let below = own.make_directory(ROOT, "below").await.expect("made");
+            own.create(below, "empty").await.expect("made");
+        });
+        let site = test.world.outsider();
+        let hangs = seed % 3 == 2;
+        if hangs {
+            test.world.hang_backing("a.open", None);
+        }
+        let took = end_all(&test);
+        let names = ["z.synced", "c.small", "b.large"];
+        assert!(names.iter().all(|name| site.read(name).is_some()), "seed {seed}: {:?}", site.list(""));
+        let order: Vec<u64> = names.iter().map(|name| site.inode(name)).collect();
+        assert!(order.is_sorted(), "seed {seed}: {order:?}");
+        match hangs {
+            true => assert!(took <= grace + SECOND / 10, "seed {seed}: {took} ns"),
+            false => {
+                assert!(took < grace, "seed {seed}: {took} ns");
+                assert!(site.inode("a.open") > order[2] && site.exists("below/empty"), "seed {seed}");
+                // There is nothing left to wait for.
+                assert!(end_all(&test) < 2 * SECOND, "seed {seed}");
+            }
+        }
+        test.world.release_backing();
+        test.settle();
+    }
+}
+
+/// Goal: what can't go does not hold up the end; with `--flush never` nothing goes.
+#[test]
+fn ends_are_not_held_up() {
+    for seed in 0..6 {
+        let policy = if seed % 2 == 0 { FlushPolicy::Idle } else { FlushPolicy::Never };
+        let test = over_a_site(seed, Flushing { grace: 60 * SECOND, ..of_policy(policy) });
+        let caller = test.caller(0, 1);
+        test.world.set_backing_read_only(true);
+        make(&test, &caller, "made", 20_000);
+        assert!(end_all(&test) < 10 * SECOND, "seed {seed}");
+        test.world.set_backing_read_only(false);
+        assert_eq!(test.world.outsider().list(""), [b"d".to_vec()], "seed {seed}");
+        test.settle();
+    }
+}

@@ -33,6 +33,7 @@ pub const MANUAL: Flushing = Flushing {
     rate: 0,
     writers: 16,
     on_conflict: ConflictPolicy::Both,
+    grace: 20 * SECOND,
 };
 
 /// A world with servers and nodes for callers.

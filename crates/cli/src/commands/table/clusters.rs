@@ -5,7 +5,7 @@ use crate::commands::{check, clean, logs};
 use crate::{down, hosts, mount, report, run, salvage, server, status, top, up};
 
 /// What a new cluster is to be like, which `up`, `run` and `config` know alike.
-pub const NEW_CLUSTER: [&str; 32] = [
+pub const NEW_CLUSTER: [&str; 33] = [
     "servers",
     "hosts",
     "per-host",
@@ -23,6 +23,7 @@ pub const NEW_CLUSTER: [&str; 32] = [
     "flush-rate",
     "flush-writers",
     "on-conflict",
+    "grace-ms",
     "chunk-size",
     "placement",
     "transport",
@@ -411,6 +412,7 @@ pub static ROWS: &[Command] = &[
             "flush-rate",
             "flush-writers",
             "on-conflict",
+            "grace-ms",
             "log",
         ],
         single_dash: false,

@@ -36,6 +36,9 @@ fn answer(core: &Core, request: &SynchroniseRequest) -> SynchroniseReply {
         reply.trouble = failure.number;
     }
     if let Some(inode) = core.tables.borrow().inodes.get(request.file) {
+        if let Some(backing) = &core.backing {
+            backing.note_synced(request.file);
+        }
         reply.holders = inode.holders().to_vec();
     }
     reply
