@@ -519,3 +519,41 @@ fn both_sides_are_compared() {
     assert_eq!(ground.run(&["cat", "/made"]).len(), 3_000_000, "nothing was stopped");
     ground.run(&["down"]);
 }
+
+/// Goal: servers that get SIGTERM carry what they can before they end; what can't go stays in their stores, and is in
+/// their logs.
+#[test]
+fn servers_that_are_told_to_end_carry_first() {
+    let ground = Ground::new("backing-grace");
+    let behind = ground.path.join("behind");
+    fs::create_dir_all(&behind).unwrap();
+    fs::write(ground.path.join("letter"), "precious").unwrap();
+    let of = behind.to_str().unwrap();
+    ground.run(&["up", "--servers", "3", "--backing", of, "--flush", "manual", "--grace-ms", "30000"]);
+    ground.run(&["cp", "letter", ":/one"]);
+    ground.run(&["mkdir", ":/made"]);
+    ground.run(&["cp", "letter", ":/made/two"]);
+    ground.run(&["ln", ":/one", ":/second"]);
+    let pids: Vec<u32> = (0..3).map(|index| ground.pid(index)).collect();
+    pids.iter().for_each(|pid| common::send_signal(*pid, reactor::process::SIGTERM));
+    let has_ended = |pid: &u32| reactor::process::ProcessId::of(*pid).is_none();
+    // Each of these questions takes a while.
+    let have_ended = (0..1000).any(|_| {
+        pids.iter().all(has_ended) || {
+            ground.try_run(&["status"]);
+            false
+        }
+    });
+    assert!(have_ended);
+    // One of two names of a file goes, whichever is first.
+    let carried = ["one", "second"].into_iter().filter_map(|name| fs::read_to_string(behind.join(name)).ok());
+    assert_eq!(carried.collect::<Vec<_>>(), ["precious"]);
+    assert_eq!(fs::read_to_string(behind.join("made/two")).unwrap(), "precious");
+    let log = |index: u32| fs::read_to_string(ground.run_directory().join(format!("server-{index}.log"))).unwrap();
+    let logs: String = (0..3).map(log).collect();
+    assert!(logs.contains("event=not-carried") && logs.contains("second names of files"), "{logs}");
+    ground.run(&["up"]);
+    assert_eq!(ground.run(&["cat", "/second", "/one"]), "preciousprecious");
+    assert!(ground.fail(3, &["down"]).contains("second names of files"));
+    ground.run(&["down", "--discard"]);
+}

@@ -237,11 +237,11 @@ pub fn somebody_flushes(profile: &Profile) -> bool {
     is_wanted(profile) && !(profile.flushing.policy.is_automatic() && profile.seed.is_multiple_of(3))
 }
 
-/// When changes go back by themselves: not in runs that count on the site staying as it is.
+/// When changes go back by themselves, also before a server ends: not in runs that count on the site as it is.
 pub fn flushing(profile: &Profile) -> Flushing {
     match is_wanted(profile) {
         true => profile.flushing,
-        false => Flushing { policy: FlushPolicy::Manual, ..profile.flushing },
+        false => Flushing { policy: FlushPolicy::Manual, grace: 0, ..profile.flushing },
     }
 }
 

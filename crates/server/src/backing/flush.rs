@@ -53,20 +53,14 @@ pub struct FlushRun {
     pub bytes: Cell<u64>,
     pub left: Cell<u64>,
     failures: RefCell<Failures>,
-    /// Names that were settled since somebody waited for a flush, if somebody waits for this one.
-    settled: RefCell<SettledNames>,
+    /// Names that were settled of which whoever has waited for this one was told first.
+    settled: RefCell<Option<SettledNames>>,
 }
 
 impl FlushRun {
     /// A number of this one, and of the one before.
     fn sum(&self, number: impl Fn(&FlushRun) -> u64) -> u64 {
         number(self) + self.before.as_ref().map_or(0, |before| number(before))
-    }
-
-    /// Those of both.
-    fn all_settled(&self) -> SettledNames {
-        let before = self.before.as_ref().map(|before| before.settled.borrow().clone());
-        before.unwrap_or_default().and(self.settled.borrow().clone())
     }
 }
 
@@ -143,7 +137,8 @@ impl Core {
             ..no_reply()
         };
         if is_ended {
-            run.all_settled().tell(&mut reply);
+            let mut settled = run.settled.borrow_mut();
+            settled.get_or_insert_with(|| self.backing().settled.take_untold()).clone().tell(&mut reply);
         }
         reply
     }
@@ -239,9 +234,6 @@ impl Core {
         add(&self.backing().counters.flushes, 1);
         run.left.set(0);
         run.failures.replace(failures);
-        if run.patience.get() == flush_patience::NONE {
-            run.settled.replace(self.backing().settled.take_untold());
-        }
     }
 
     /// Waits until nobody carries an inode, for a time-out at most. Whether nobody does.

@@ -13,7 +13,7 @@ use wire::messages::{AskForFlushReply, flush_patience};
 /// Between two questions how far the flush has come.
 const ASK_PAUSE_NS: Nanos = 5 * LOOK_NS;
 /// Changes that the log tells one by one.
-const TOLD_MAX: usize = 8;
+const TOLD_MAX: usize = 4;
 
 impl Core {
     /// Has what was changed go behind, within `grace`. Clients are served meanwhile.
@@ -26,9 +26,7 @@ impl Core {
             // Nothing in it holds anything that an end has to wait for.
             let _: Option<()> = until(&self.reactor, self.reactor.now() + grace, self.flush_while_it_goes()).await;
         }
-        if self.has_backing_changes() {
-            self.log_what_stays();
-        }
+        self.log_what_stays();
     }
 
     /// Returns when a flush that was begun from now on has done nothing any more.
@@ -63,11 +61,18 @@ impl Core {
         self.ask_for_automatic_flush(flush_patience::NONE).await
     }
 
+    /// What the last flush could not carry, at the home of the root, with the reason; and what is here alone.
     fn log_what_stays(&self) {
-        let told = self.some_backing_changes();
-        for (what, path) in told.iter().take(TOLD_MAX) {
-            let words = "it did not go to the backing directory, and stays in the store";
-            log::event(Level::Warning, "not-carried", words, &[("what", what), ("path", &path.escape_ascii())]);
+        let stays = "it did not go to the backing directory, and stays in the store";
+        for (path, reason) in self.flush_failures().1 {
+            let (path, reason) = (path.escape_ascii(), reason.escape_ascii());
+            log::event(Level::Warning, "not-carried", stays, &[("path", &path), ("reason", &reason)]);
+        }
+        if !self.has_backing_changes() {
+            return;
+        }
+        for (what, path) in self.some_backing_changes().iter().take(TOLD_MAX) {
+            log::event(Level::Warning, "not-carried", stays, &[("what", what), ("path", &path.escape_ascii())]);
         }
         let words = "changes did not go to the backing directory in time, and stay in the store";
         let counts = self.backing_changes();

@@ -14,9 +14,10 @@
 //! Levels: preparations ask other servers at level 3 alone (`AskPlace`, `AnnounceDirectory`), which answers from
 //! tables. So whatever waits for the tree or for such an answer, nothing waits for it in a circle.
 //!
-//! What was changed here goes back by flushes (`flush`): the home of the root says what and in which order, the homes
-//! of inodes carry them (`carry`), and holders of chunks write these (`shares`). When that happens unasked, and how
-//! fast, each server judges for itself (`pace`).
+//! What was changed here goes back by flushes (`flush`): the home of the root says what and in which order (`pass`), the
+//! homes of inodes carry them (`carry`), and holders of chunks write these (`shares`). When that happens unasked, and
+//! how fast, each server judges for itself (`pace`), also when it is told to end (`grace`). Where somebody else has
+//! changed a name as well, `conflicts` says what becomes of it, and `give_up` has it show what is behind.
 //!
 //! Invariants
 //! 1. A name that is neither here nor known not to be is looked at before any handler of a request about it runs; what

@@ -32,13 +32,6 @@ impl SettledNames {
         self.names.push_back((path, words));
     }
 
-    /// These and some more.
-    pub fn and(mut self, later: SettledNames) -> SettledNames {
-        let count = self.count + later.count;
-        later.names.into_iter().for_each(|(path, words)| self.put(path, words));
-        SettledNames { count, ..self }
-    }
-
     pub fn tell(self, reply: &mut FlushReply) {
         reply.settled = self.count;
         let mut bytes = 0;

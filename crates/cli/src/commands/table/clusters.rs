@@ -44,8 +44,8 @@ pub const NEW_CLUSTER: [&str; 33] = [
 const MOUNT: [&str; 9] =
     ["mount", "threads", "io-uring", "keep-entries", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 41] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
-static RUN_OPTIONS: [&str; 43] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "report"], &MOUNT]);
+static UP_OPTIONS: [&str; 43] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
+static RUN_OPTIONS: [&str; 45] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "report"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
