@@ -8,10 +8,13 @@ use crate::process::options::FlushPolicy;
 use reactor::Nanos;
 use reactor::log::{self, Level};
 use std::rc::Rc;
+use wire::FileId;
 use wire::messages::{AskForFlushReply, flush_patience};
 
 /// Between two questions how far the flush has come.
 const ASK_PAUSE_NS: Nanos = 5 * LOOK_NS;
+/// How long the home of the root stays when all has gone.
+const LINGER_NS: Nanos = 4 * ASK_PAUSE_NS;
 /// Changes that the log tells one by one.
 const TOLD_MAX: usize = 4;
 
@@ -34,6 +37,7 @@ impl Core {
         let mut first = None;
         let mut silent_since = None;
         loop {
+            let asked_at = self.reactor.now();
             match self.ask_for_flush_now().await {
                 Ok(standing) => {
                     silent_since = None;
@@ -41,14 +45,18 @@ impl Core {
                     let first = *first.get_or_insert(standing.newest);
                     let is_later = standing.ended > first || standing.ended == first && !self.has_backing_changes();
                     if is_later && standing.done == 0 {
+                        if self.cluster.home_of(FileId::ROOT) == Some(self.index) && self.cluster.server_count() > 1 {
+                            // Others that end as well have to be told.
+                            self.reactor.sleep(LINGER_NS).await;
+                        }
                         return;
                     }
                 }
                 // The home of the root has ended, or is out of reach.
                 Err(_) if !self.has_backing_changes() => return,
                 Err(_) => {
-                    let now = self.reactor.now();
-                    if now - *silent_since.get_or_insert(now) > self.options.timeout {
+                    let since = *silent_since.get_or_insert(asked_at);
+                    if self.reactor.now() - since >= self.options.timeout {
                         return;
                     }
                 }
