@@ -95,11 +95,12 @@ impl FileSystem {
         operation: Operation,
         request: &impl Encode,
     ) -> Result<R> {
-        let asked = async {
+        let asked: Attempt<R> = async {
             let reply = self.servers.ask(server, operation, request).await?;
             let decoded = R::from_bytes(&reply.params);
-            Attempt::Ok(decoded.map_err(|error| RequestError::malformed(operation, server, error))?)
-        };
-        asked.await.map_err(|error| about_server(error, server))
+            decoded.map_err(|error| RequestError::malformed(operation, server, error))
+        }
+        .await;
+        asked.map_err(|error| about_server(error, server))
     }
 }

@@ -46,9 +46,12 @@ struct GiveUp {
     done: Notice<GiveUpResult>,
 }
 
-/// By directory and name.
+/// A directory and a name in it.
+type NameKey = (u64, Vec<u8>);
+
+/// See the module.
 #[derive(Default)]
-pub struct GiveUps(RefCell<BTreeMap<(u64, Vec<u8>), Rc<GiveUp>>>);
+pub struct GiveUps(RefCell<BTreeMap<NameKey, Rc<GiveUp>>>);
 
 /// `GiveUpName`, at the server of a name.
 pub fn give_up_name(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
@@ -77,7 +80,7 @@ impl Core {
         }
     }
 
-    fn start_giving_up(self: &Rc<Self>, key: (u64, Vec<u8>), request: GiveUpNameRequest) -> Rc<GiveUp> {
+    fn start_giving_up(self: &Rc<Self>, key: NameKey, request: GiveUpNameRequest) -> Rc<GiveUp> {
         let give_up = Rc::new(GiveUp { wish: request.wish, is_done: Cell::new(false), done: Notice::new() });
         {
             let mut known = self.backing().give_ups.0.borrow_mut();
