@@ -170,6 +170,7 @@ impl Fixture {
             level: 0,
             session,
             user: Credentials { uid: 1, gid: 2, groups: Groups::new(&[0x5a5a_5a5a]) },
+            label: wire::label::Label::default(),
             timeout: SECOND,
             relay: None,
         };

@@ -158,7 +158,6 @@ fn options_for(cluster: &Cluster, server: u32, role: Role) -> ChannelOptions {
         session: 1,
         user: Credentials::new(0, 0),
         label: wire::label::Label::default(),
-        label: wire::label::Label::default(),
         timeout: 20 * SECOND,
         relay: None,
     }

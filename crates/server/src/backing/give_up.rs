@@ -16,6 +16,7 @@ use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::{Progress, later, unlink};
 use crate::journal::records::Record;
 use crate::names::cursor_of;
+use crate::process::statistics::NO_JOB;
 use reactor::backing::{BackingAttributes, FileKind};
 use reactor::log::{self, Level};
 use reactor::service::Peer;
@@ -137,6 +138,8 @@ impl Core {
             session: 0,
             from_server: self.index,
             user: Credentials::new(0, 0),
+            label: Rc::default(),
+            tag: Cell::new(NO_JOB),
             mapping_lock: None,
             hazards: None,
             queue: None,

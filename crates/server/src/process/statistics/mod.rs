@@ -164,7 +164,7 @@ impl SampleClass {
 }
 
 /// The tag of connections of no job: those of servers.
-const NO_JOB: u32 = u32::MAX;
+pub const NO_JOB: u32 = u32::MAX;
 /// Classes of operations.
 const CLASS_COUNT: usize = 2;
 
