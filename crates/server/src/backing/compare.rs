@@ -131,16 +131,20 @@ impl Core {
                 compared.next = offset;
                 break;
             }
+            // Where both sides have a hole there is nothing to compare, however long it is.
+            let here = self.store.next_data(file.0, offset).0.unwrap_or(end);
+            if here >= chunk_end {
+                if !(zeros.0..zeros.1).contains(&offset) {
+                    let data = source.seek(offset, SeekKind::Data).await.map_err(|error| backing.failure(error))?;
+                    zeros = (offset, data.unwrap_or(end));
+                }
+                let next = here.min(zeros.1);
+                if next >= chunk_end {
+                    offset = chunk_end.max(next / chunk_size * chunk_size);
+                    continue;
+                }
+            }
             if !self.is_comparable(request, place, index) {
-                offset = chunk_end;
-                continue;
-            }
-            let has_data = matches!(self.store.next_data(file.0, offset), (Some(data), _) if data < chunk_end);
-            if !has_data && !(zeros.0..zeros.1).contains(&offset) {
-                let data = source.seek(offset, SeekKind::Data).await.map_err(|error| backing.failure(error))?;
-                zeros = (offset, data.unwrap_or(end));
-            }
-            if !has_data && chunk_end <= zeros.1 {
                 offset = chunk_end;
                 continue;
             }
