@@ -38,13 +38,14 @@ struct Quarrel {
     was_carried: bool,
 }
 
-/// Whether a run ends with quarrels, and its names are not deleted then.
+/// Whether a run ends with quarrels, and its names are not deleted then. Not where stores are small: they give up what is
+/// clean by themselves.
 pub fn are_wanted(profile: &Profile) -> bool {
     let is_drawn = match profile.sabotage {
         Sabotage::None => Random::new(profile.seed ^ 0x7175_6172).percent(40),
         sabotage => sabotage == Sabotage::Backing(BackingFault::ReplacesOthers),
     };
-    is_drawn && carried::is_wanted(profile) && !profile.faults.rot
+    is_drawn && carried::is_wanted(profile) && !profile.faults.rot && !profile.may_be_full()
 }
 
 /// How a name is changed here.
