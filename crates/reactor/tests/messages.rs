@@ -5,7 +5,7 @@ use reactor::{
     BodyPiece, Call, Channel, ChannelOptions, Class, DriverKind, Failure, Incoming, Peer, Reactor, ReplyBody,
     ServeOptions, ServerHandle, Service, serve,
 };
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -143,6 +143,8 @@ fn in_both(test: fn(DriverKind)) {
 struct Slow {
     reactor: RefCell<Option<Reactor>>,
     times: RefCell<Vec<(u64, u64)>>,
+    /// When the last one can have arrived.
+    arrived: Cell<u64>,
 }
 
 const SLOW_NS: u64 = 200_000;
@@ -155,7 +157,9 @@ impl Service for Slow {
     fn disconnected(&self, _: &Peer) {}
 
     fn request(self: Rc<Self>, incoming: Incoming) {
-        self.times.borrow_mut().push((incoming.arrived, incoming.taken));
+        assert!(incoming.arrived <= incoming.read && incoming.read <= incoming.taken);
+        self.arrived.set(incoming.arrived);
+        self.times.borrow_mut().push((incoming.read, incoming.taken));
         let reactor = self.reactor.borrow().clone().unwrap();
         while reactor.now() < incoming.taken + SLOW_NS {}
         incoming.reply(&Empty {});
@@ -190,12 +194,15 @@ fn requests_wait_for_those_before_them() {
             }
             // However the loop cut them into batches, somebody has waited, and nobody longer than since the first one
             // came.
-            let waited: Vec<u64> = times.iter().map(|(arrived, taken)| taken - arrived).collect();
+            let waited: Vec<u64> = times.iter().map(|(read, taken)| taken - read).collect();
             assert_eq!(waited[0], 0);
             assert!(waited[7] >= SLOW_NS && waited[7] <= times[7].1 - times[0].0, "{times:?}");
+            // The loop slept, and does not take that for waiting.
+            reactor.sleep(100_000_000).await;
             channel.call(ping()).await.unwrap();
-            let (arrived, taken) = service.times.take()[0];
-            assert_eq!(arrived, taken, "it came alone");
+            let (read, taken) = service.times.take()[0];
+            assert_eq!(read, taken, "it came alone");
+            assert!(taken - service.arrived.get() < 50_000_000, "it had not come long before");
         });
     });
 }
