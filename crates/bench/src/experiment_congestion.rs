@@ -1,6 +1,6 @@
-//! F4.2: processes write one file in pieces of HPIO's size, with gaps, once each its own pieces, so that all come to each
-//! server at once, and once the same bytes with one writer for each server. How long requests wait at the servers, how
-//! many do, and how many are at work: what the K computer's logs have shown of two MPI-IOs.
+//! F4.2: processes write one file in pieces of HPIO's size, with gaps, once each its own pieces, so that all come to
+//! each server at once, and once the same bytes with one writer for each server. How long requests wait at the servers,
+//! how many do, and how many are at work: what the K computer's logs have shown of two MPI-IOs.
 //!
 //! Means are over the time that the writes took, by what servers count (docs/counters.md), and over the servers.
 

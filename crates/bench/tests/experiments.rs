@@ -165,8 +165,8 @@ fn simulated_contacts_spare_the_home() {
     assert_eq!((value(64), value(512)), (14.0, 14.0), "{lines:?}");
 }
 
-/// Goal: where all processes write to each server at once requests wait there, and where one does hardly any; servers say
-/// so, simulated and real. The same bytes are written both ways.
+/// Goal: where all processes write to each server at once requests wait there, and where one does hardly any; servers
+/// say so, simulated and real. The same bytes are written both ways.
 #[test]
 fn congestion_shows_in_the_queues() {
     let picture = Picture::new("congestion");
