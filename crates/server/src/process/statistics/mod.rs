@@ -434,6 +434,11 @@ impl Statistics {
         }
     }
 
+    /// Requests that are at work.
+    pub fn at_work(&self) -> u64 {
+        self.tables.borrow().operations.iter().map(|counters| counters.active).sum()
+    }
+
     /// Requests that were taken in and not finished.
     pub fn under_way(&self) -> u64 {
         self.tables.borrow().operations.iter().map(|counters| counters.active + counters.qdepth).sum()
