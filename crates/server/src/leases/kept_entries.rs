@@ -68,7 +68,6 @@ pub struct KeptEntries {
     /// Sessions that may hold one of an earlier life, and what is told when none does any more.
     earlier: RefCell<Option<(BTreeSet<u64>, Notice<()>)>>,
     stopped: Notice<()>,
-    parked_count: Cell<u64>,
     /// For tests: changes do not wait.
     hurries: Cell<bool>,
     given_count: Cell<u64>,
@@ -130,7 +129,6 @@ impl KeptEntries {
             latest: Cell::new([(0, 0); 2]),
             earlier: RefCell::default(),
             stopped: Notice::new(),
-            parked_count: Cell::new(0),
             hurries: Cell::new(false),
             given_count: Cell::new(0),
             recalled_count: Cell::new(0),
@@ -192,11 +190,6 @@ impl KeptEntries {
         self.stopped.tell(());
         let recalled: Vec<Notice<()>> = self.holders.borrow().iter().map(|holder| holder.recalled.clone()).collect();
         recalled.iter().for_each(|recalled| recalled.tell(()));
-    }
-
-    /// Requests that wait for something to be told.
-    pub fn parked_count(&self) -> u64 {
-        self.parked_count.get()
     }
 
     fn is_held(&self, session: u64, number: u64) -> bool {
@@ -319,10 +312,7 @@ impl Core {
         self.reactor.spawn(Class::Metadata, async move {
             match KeepEntriesRequest::from_bytes(&request.incoming.params) {
                 Ok(params) => {
-                    let parked = &core.leases.kept_entries.parked_count;
-                    parked.set(parked.get() + 1);
                     let reply = core.tell_of_entries(&params).await;
-                    parked.set(parked.get() - 1);
                     finish(&core, request, Ok(&reply.to_bytes()));
                 }
                 Err(malformed) => finish(&core, request, Err(&malformed.into())),

@@ -87,7 +87,7 @@ pub fn audit(core: &Core) -> Audit {
         marks: tables.marks.len() as u64,
         prepared: tables.prepared.len() as u64,
         tree_marks: u64::from(tables.tree.mark().is_some()),
-        active: core.statistics.at_work().saturating_sub(core.leases.kept_entries.parked_count()),
+        active: core.statistics.work_under_way(),
         submissions: core.submissions.numbers().0,
         submissions_found_made: core.submissions.found_made(),
         numbers_left: tables.number_limit - tables.next_number,

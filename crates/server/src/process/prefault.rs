@@ -30,7 +30,7 @@ pub fn start(core: &Rc<Core>) {
         let mut refused = 0;
         while !core.life.is_stopping() {
             let arrivals = core.statistics.arrivals.get();
-            if arrivals != seen || core.statistics.under_way() > 0 {
+            if arrivals != seen || core.statistics.work_under_way() > 0 {
                 seen = arrivals;
                 core.reactor.sleep(QUIET_NS).await;
             } else if refused < WANTED_LOOKS_MAX && core.reactor.is_core_wanted() {

@@ -434,9 +434,11 @@ impl Statistics {
         }
     }
 
-    /// Requests that are at work.
-    pub fn at_work(&self) -> u64 {
-        self.tables.borrow().operations.iter().map(|counters| counters.active).sum()
+    /// Requests that were taken in and not finished, but for those that clients have standing here all the time, for what
+    /// there is to tell: with 0 the server is at rest.
+    pub fn work_under_way(&self) -> u64 {
+        let standing = &self.tables.borrow().operations[Operation::KeepEntries.index()];
+        self.under_way() - standing.active - standing.qdepth
     }
 
     /// Requests that were taken in and not finished.

@@ -43,7 +43,7 @@ pub fn start_sampling(core: &Rc<Core>) {
             let before = core.statistics.arrivals.get();
             core.reactor.sleep(SAMPLE_INTERVAL_NS).await;
             core.statistics.add_sample(sample(&core));
-            let idle = core.statistics.arrivals.get() == before && core.statistics.under_way() == 0;
+            let idle = core.statistics.arrivals.get() == before && core.statistics.work_under_way() == 0;
             if idle || core.life.is_stopping() {
                 break;
             }
