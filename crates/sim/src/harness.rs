@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
+use wire::label::Label;
 use wire::{Cluster, FileId, ServerAddress};
 
 const PORT: u16 = 4000;
@@ -455,7 +456,11 @@ impl Harness {
         let address = IpAddr::V4(Ipv4Addr::new(10, 1, (number >> 8) as u8, number as u8));
         let node = self.world.add_node(&format!("client{number}"), address);
         let timeout_ms = self.profile.client_timeout / 1_000_000;
-        let options = Options { timeout_ms, umask: 0, bounds: self.profile.client_bounds, ..options };
+        let (umask, bounds) = (0, self.profile.client_bounds);
+        // Two jobs, and clients that name none.
+        let job = ["", "812", "813"][number as usize % 3];
+        let label = Label::new(job, "0", &number.to_string(), &format!("client{number}"), "sim");
+        let options = Options { timeout_ms, umask, bounds, label, ..options };
         let file_system = FileSystem::new(&self.world.reactor(node), self.cluster.clone(), options);
         let (recorder, sabotage) = (self.recorder.clone(), self.profile.sabotage);
         SimClient {

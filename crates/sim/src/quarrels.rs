@@ -38,8 +38,8 @@ struct Quarrel {
     was_carried: bool,
 }
 
-/// Whether a run ends with quarrels, and its names are not deleted then. Not where stores are small: they give up what is
-/// clean by themselves.
+/// Whether a run ends with quarrels, and its names are not deleted then. Not where stores are small: they give up what
+/// is clean by themselves.
 pub fn are_wanted(profile: &Profile) -> bool {
     let is_drawn = match profile.sabotage {
         Sabotage::None => Random::new(profile.seed ^ 0x7175_6172).percent(40),
@@ -175,7 +175,8 @@ fn problems(
                 Some(_) => "something else",
             };
             problems.push(format!(
-                "quarrel about {path} ({policy:?}): here is {}, there is {}, listed: {is_listed}, carried: {was_carried}",
+                "quarrel about {path} ({policy:?}): here is {}, there is {}, listed: {is_listed}, \
+                 carried: {was_carried}",
                 words(here),
                 words(there)
             ));

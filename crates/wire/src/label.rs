@@ -40,16 +40,8 @@ impl Label {
         Label { job: part(job), step: part(step), rank: part(rank), host: part(host), program: part(program) }
     }
 
-    /// The job with its step, as tables name it; empty if no job is known.
-    pub fn job_and_step(&self) -> String {
-        match (self.job.is_empty(), self.step.is_empty()) {
-            (true, _) => String::new(),
-            (false, true) => self.job.clone(),
-            (false, false) => format!("{}.{}", self.job, self.step),
-        }
-    }
-
-    fn parts(&self) -> [&str; 5] {
+    /// Job, step, rank, host and program.
+    pub fn parts(&self) -> [&str; 5] {
         [&self.job, &self.step, &self.rank, &self.host, &self.program]
     }
 }
@@ -86,8 +78,7 @@ mod tests {
             assert!(label.parts().iter().map(|part| part.len()).sum::<usize>() <= LABEL_SIZE_MAX);
             assert_eq!(Label::from_bytes(&label.to_bytes()), Ok(label));
         }
-        assert_eq!(Label::new(" 812\n", "0", "", "", "a\tb").job_and_step(), "812.0");
-        assert_eq!(Label::new("", "0", "", "", "").job_and_step(), "");
+        assert_eq!(Label::new(" 812\n", "", "", "", "a\tb").parts(), ["812", "", "", "", "a_b"]);
         let wrong = Label { job: "x".repeat(49), ..Label::default() };
         assert!(Label::from_bytes(&wrong.to_bytes()).is_err());
         let wrong = Label { program: "a\nb".to_owned(), ..Label::default() };

@@ -522,8 +522,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn class(finished: i64, wait_ns: i64, bytes_in: i64, bytes_out: i64) -> Value {
-        json!({ "finished": finished, "arrivals": finished + 1, "failed": 0, "req_active": 1, "req_waittime_ns": wait_ns,
-                "req_active_ns": 2 * wait_ns, "bytes_in": bytes_in, "bytes_out": bytes_out, "new_field": 1 })
+        json!({ "finished": finished, "arrivals": finished + 1, "failed": 0, "req_active": 1,
+                "req_waittime_ns": wait_ns, "req_active_ns": 2 * wait_ns, "bytes_in": bytes_in, "bytes_out": bytes_out, "new_field": 1 })
     }
 
     fn document(wall_clock_ns: i64, samples: &[i64]) -> Value {
@@ -601,8 +601,8 @@ mod tests {
         );
     }
 
-    /// Goal: a job's totals lie at the seconds in which something was done for it: not spread over those before, whether
-    /// it is new or had rested; and what two documents both tell is taken once.
+    /// Goal: a job's totals lie at the seconds in which something was done for it: not spread over those before,
+    /// whether it is new or had rested; and what two documents both tell is taken once.
     #[test]
     fn jobs() {
         let job = |name: &str, is_new: i64, writes: i64| {

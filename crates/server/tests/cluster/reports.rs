@@ -111,6 +111,7 @@ fn jobs_are_told_apart() {
         assert_eq!(told, [count, 100 * count, count, 30 * count, 0], "{job}: {texts:?}");
         assert!(sum("metadata") >= count && sum("arrivals") == sum("finished"), "{job}: {texts:?}");
     }
+    assert!(texts[0].contains("\"job\":\"813\",\"program\":\"test\""), "peers say who they are: {}", texts[0]);
     // Nothing counts to nobody, and nothing twice.
     for text in &texts {
         let all =

@@ -359,6 +359,11 @@ fn put_peers(core: &Core, object: &mut Object<'_>) {
         if peer.role == Role::Server {
             object.number("server", u64::from(peer.from_server));
         }
+        for (key, value) in ["job", "step", "rank", "host", "program"].iter().zip(peer.label.parts()) {
+            if !value.is_empty() {
+                object.escaped(key, value.as_bytes());
+            }
+        }
         object.numbers(&[
             ("level", u64::from(peer.level)),
             ("uid", u64::from(peer.user.uid)),
