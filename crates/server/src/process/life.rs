@@ -36,6 +36,11 @@ impl Life {
         self.handle.replace(Some(handle));
     }
 
+    /// Nobody has the server any more; what is under way ends by itself.
+    pub fn forget_handle(&self) {
+        drop(self.handle.take());
+    }
+
     pub fn is_serving(&self) -> bool {
         self.handle.borrow().is_some()
     }

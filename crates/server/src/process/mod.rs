@@ -52,6 +52,7 @@ const NAME_PAUSE_NS: Nanos = 10_000_000;
 #[derive(Clone)]
 pub struct Server {
     core: Rc<Core>,
+    _last: Rc<LastHandle>,
 }
 
 /// uid and gid that this process runs as: the owner of the root directory.
@@ -90,6 +91,16 @@ fn tell_protection(cluster: &Cluster) {
     if between_hosts && cluster.protection == Protection::Off {
         let words = "connections between hosts are not protected from those on the network; --protect of a new cluster does that";
         log::event(Level::Info, "not-protected", words, &[]);
+    }
+}
+
+/// What is dropped with the last handle.
+struct LastHandle(Rc<Core>);
+
+impl Drop for LastHandle {
+    fn drop(&mut self) {
+        // What serves owns the core: break the cycle.
+        self.0.life.forget_handle();
     }
 }
 
@@ -180,7 +191,7 @@ impl Server {
         if let Some(listener) = page {
             reactor.spawn(Class::Background, metrics::serve(core.clone(), listener));
         }
-        Ok(Server { core })
+        Ok(Server { _last: Rc::new(LastHandle(core.clone())), core })
     }
 
     /// Every term of the memory that the server may ever hold beside what is stored, with its reason; bytes.
