@@ -154,6 +154,8 @@ message! {
         /// The last one that has ended, 0 if none has, and what it has done.
         pub ended: u64,
         pub done: u64,
+        /// Bytes that were written for all of them so far, also for what did not get done.
+        pub bytes: u64,
     }
 }
 

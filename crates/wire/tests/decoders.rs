@@ -141,7 +141,7 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         GiveUpNameRequest { wish: 3, directory: FileId::ROOT, name: b"name".to_vec(), id: Some(FileId(7)) }.to_bytes(),
-        AskForFlushReply { newest: 2, ended: 1, done: 0 }.to_bytes(),
+        AskForFlushReply { newest: 2, ended: 1, done: 0, bytes: 7 }.to_bytes(),
         ListCarriedReply {
             files: vec![FileId(7)],
             is_last: false,

@@ -3,10 +3,12 @@
 //!
 //! Invariant: the place of before is looked at before the first byte is read and after the last.
 
+use super::add;
 use super::pace::Patience;
 use super::shares::LOOKS_AT_ONCE;
 use crate::core::{Core, Failure};
 use reactor::backing::{BackingFile, CALL_SIZE_MAX, SeekKind};
+use std::cell::Cell;
 use std::rc::Rc;
 use wire::messages::BackingPlace;
 use wire::{FileId, Layout};
@@ -19,23 +21,24 @@ pub struct BaseCopy<'a> {
     pub size: u64,
     /// Whether it is of no use any more.
     pub is_over: &'a dyn Fn() -> bool,
+    /// Bytes that were written are added to these.
+    pub written: &'a Cell<u64>,
 }
 
 impl Core {
-    /// Copies those chunks from the place of before that are wanted, as far as they are behind. Bytes that were
-    /// written.
+    /// Copies those chunks from the place of before that are wanted, as far as they are behind.
     pub(super) async fn copy_base(
         self: &Rc<Self>,
-        BaseCopy { file, old, layout, size, is_over }: BaseCopy<'_>,
+        BaseCopy { file, old, layout, size, is_over, written }: BaseCopy<'_>,
         wants: &dyn Fn(u64) -> bool,
         target: &BackingFile,
         patience: &Patience,
-    ) -> Result<u64, Failure> {
+    ) -> Result<(), Failure> {
         let backing = self.backing();
         let mut opened = None;
         let end = old.base.max(old.carried).min(size);
         let chunk_size = u64::from(layout.chunk_size);
-        let (mut offset, mut written, mut looks) = (0, 0, 0);
+        let (mut offset, mut looks) = (0, 0);
         while offset < end && !is_over() {
             let index = offset / chunk_size;
             let behind = self.tables.borrow().backing.get(file).map_or(0, |known| known.size_behind(index));
@@ -66,7 +69,7 @@ impl Core {
             }
             let bytes = memory.into_bytes();
             if bytes.iter().any(|byte| *byte != 0) {
-                written += target.write(offset, bytes).await.0.map_err(|error| backing.failure(error))? as u64;
+                add(written, target.write(offset, bytes).await.0.map_err(|error| backing.failure(error))? as u64);
             }
             offset += size;
         }
@@ -74,7 +77,7 @@ impl Core {
             let now = self.tables.borrow().backing.place(file).cloned();
             backing.check(source, now.as_ref().unwrap_or(old), self.checks_identity()).await?;
         }
-        Ok(written)
+        Ok(())
     }
 
     /// Opens a file behind, also where its directory was moved there.

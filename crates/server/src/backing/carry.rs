@@ -44,15 +44,16 @@ const HIDDEN_MODE: u32 = 0o600;
 pub struct CarryTask {
     wish: u64,
     done: Notice<Result<Carried, Failure>>,
-    is_done: std::cell::Cell<bool>,
+    is_done: Cell<bool>,
     patience: Patience,
+    /// Bytes that were written so far.
+    written: Cell<u64>,
 }
 
 /// An inode that is behind now.
 #[derive(Clone)]
 struct Carried {
     known: KnownBehind,
-    bytes: u64,
     /// What became of somebody else's that had its name.
     settled: Vec<u8>,
 }
@@ -135,26 +136,32 @@ impl BackingUse {
 impl Core {
     /// Begins to carry an inode, or joins whoever does at the same wish; waits a moment for the end.
     pub(super) async fn carry_inode(self: &Rc<Self>, request: CarryInodeRequest) -> CarryInodeReply {
-        let running = |state, reason: &[u8]| CarryInodeReply { state, behind: None, bytes: 0, reason: reason.to_vec() };
+        let at = |state, written, reason: &[u8]| {
+            let reason = reason.to_vec();
+            CarryInodeReply { state, behind: None, bytes: written, reason }
+        };
+        let other = |state| at(state, 0, b"");
         let known = self.backing().carries.borrow().get(&request.id.0).cloned();
         let task = match known {
             Some(task) if task.wish == request.wish => task,
             Some(task) if !task.is_done.get() => {
                 // That of somebody who has gone; it ends by itself.
                 until(&self.reactor, self.reactor.now() + WAIT_NS, task.done.wait()).await;
-                return running(flush_states::RUNNING, b"");
+                return other(flush_states::RUNNING);
             }
-            _ if !self.may_carry(&request) => return running(flush_states::NOT_NOW, b""),
+            _ if !self.may_carry(&request) => return other(flush_states::NOT_NOW),
             _ => self.start_carry(request.clone()),
         };
         task.patience.set(request.patience.min(task.patience.get()));
-        match until(&self.reactor, self.reactor.now() + WAIT_NS, task.done.wait()).await {
-            None => running(flush_states::RUNNING, b""),
+        let ended = until(&self.reactor, self.reactor.now() + WAIT_NS, task.done.wait()).await;
+        let bytes = task.written.get();
+        match ended {
+            None => at(flush_states::RUNNING, bytes, b""),
             // Written to meanwhile, and nobody waits for it.
-            Some(Err(failure)) if failure.status == Status::Busy => running(flush_states::NOT_NOW, b""),
-            Some(Err(failure)) if is_conflict(&failure) => running(flush_states::CONFLICT, &reason_of(&failure)),
-            Some(Err(failure)) => running(flush_states::ENDED, &reason_of(&failure)),
-            Some(Ok(Carried { known, bytes, settled })) => {
+            Some(Err(failure)) if failure.status == Status::Busy => at(flush_states::NOT_NOW, bytes, b""),
+            Some(Err(failure)) if is_conflict(&failure) => at(flush_states::CONFLICT, bytes, &reason_of(&failure)),
+            Some(Err(failure)) => at(flush_states::ENDED, bytes, &reason_of(&failure)),
+            Some(Ok(Carried { known, settled })) => {
                 CarryInodeReply { state: flush_states::ENDED, behind: Some(known), bytes, reason: settled }
             }
         }
@@ -170,8 +177,9 @@ impl Core {
         let task = Rc::new(CarryTask {
             wish: request.wish,
             done: Notice::new(),
-            is_done: Default::default(),
+            is_done: Cell::new(false),
             patience: Rc::new(Cell::new(request.patience)),
+            written: Cell::new(0),
         });
         {
             let mut carries = self.backing().carries.borrow_mut();
@@ -182,7 +190,7 @@ impl Core {
         }
         let (core, own) = (self.clone(), task.clone());
         self.reactor.spawn(Class::Background, async move {
-            let result = core.carry_now(&request, &own.patience).await;
+            let result = core.carry_now(&request, &own).await;
             add(&core.backing().counters.carried, u64::from(result.is_ok()));
             own.is_done.set(true);
             own.done.tell(result);
@@ -198,7 +206,7 @@ impl Core {
         !is_open && pace.may_begin(self.reactor.now(), request.patience)
     }
 
-    async fn carry_now(self: &Rc<Self>, request: &CarryInodeRequest, patience: &Patience) -> Result<Carried, Failure> {
+    async fn carry_now(self: &Rc<Self>, request: &CarryInodeRequest, task: &Rc<CarryTask>) -> Result<Carried, Failure> {
         // Nothing of this wish is under way yet.
         self.take_next_place_as(request.id, true).await?;
         // Of one that keeps its name what is known is its place, as it is now.
@@ -211,7 +219,7 @@ impl Core {
         let inode = self.inode(request.id)?;
         match inode.attributes.kind {
             Kind::Directory => self.carry_directory(request, &inode).await,
-            Kind::File => self.carry_file(request, patience).await,
+            Kind::File => self.carry_file(request, task).await,
             Kind::Symlink => self.carry_symlink(request, &inode).await,
             _ => Err(words("pipes, sockets and devices are not carried behind")),
         }
@@ -270,7 +278,7 @@ impl Core {
         if !request.is_parked {
             self.note_now(request, &known).await?;
         }
-        Ok(Carried { known, bytes: 0, settled: Vec::new() })
+        Ok(Carried { known, settled: Vec::new() })
     }
 
     /// Moves a directory behind to where it is here, with all that is in it. Whoever has a path that leads through it
@@ -357,12 +365,12 @@ impl Core {
             self.put_carried_here(request.id, place, &|| false).await?;
         }
         self.note_now(request, &known).await?;
-        Ok(Carried { known, bytes: 0, settled })
+        Ok(Carried { known, settled })
     }
 
-    async fn carry_file(self: &Rc<Self>, request: &CarryInodeRequest, patience: &Patience) -> Result<Carried, Failure> {
+    async fn carry_file(self: &Rc<Self>, request: &CarryInodeRequest, task: &Rc<CarryTask>) -> Result<Carried, Failure> {
         for attempt in 0..ATTEMPTS_MAX {
-            if attempt > 0 && patience.get() > flush_patience::NONE {
+            if attempt > 0 && task.patience.get() > flush_patience::NONE {
                 return Err(Status::Busy.into());
             }
             if attempt > 0 {
@@ -371,7 +379,7 @@ impl Core {
             let (parent, directory, name) = self.open_parent(request).await?;
             self.check_gives_way(request, &parent).await?;
             let hidden = self.hidden_name(request.id);
-            let done = self.write_and_name(request, (&parent, directory, name), &hidden, patience).await;
+            let done = self.write_and_name(request, (&parent, directory, name), &hidden, task).await;
             match done {
                 Ok(Some(carried)) => return Ok(carried),
                 Ok(None) => {}
@@ -391,7 +399,7 @@ impl Core {
         request: &CarryInodeRequest,
         (parent, directory, name): (&BackingDirectory, &[u8], &[u8]),
         hidden: &[u8],
-        patience: &Patience,
+        task: &Rc<CarryTask>,
     ) -> Result<Option<Carried>, Failure> {
         let (backing, file) = (self.backing(), request.id);
         let failed = |error| backing.failure(error);
@@ -409,7 +417,7 @@ impl Core {
             }
             let attributes = &inode.attributes;
             let path = joined(directory, hidden);
-            let (layout, size, patience) = (attributes.layout, attributes.size, patience.get());
+            let (layout, size, patience) = (attributes.layout, attributes.size, task.patience.get());
             let share = WriteShareRequest { file, wish, layout, size, path, patience };
             self.register_share(&share);
             (inode, share)
@@ -433,22 +441,20 @@ impl Core {
                 server if server == self.index => is_absent(index),
                 server => !inode.holders().contains(&server),
             };
-            let copy = BaseCopy { file, old, layout: &attributes.layout, size: attributes.size, is_over: &|| false };
-            self.copy_base(copy, &wants, &target, patience).await?;
+            let (layout, size) = (&attributes.layout, attributes.size);
+            let copy = BaseCopy { file, old, layout, size, is_over: &|| false, written: &task.written };
+            self.copy_base(copy, &wants, &target, &task.patience).await?;
         }
-        let mut bytes = 0;
         let holders: Vec<u32> =
             inode.holders().iter().copied().filter(|holder| *holder != self.index).chain([self.index]).collect();
         let asked = holders.iter().map(|holder| {
-            let (core, share, holder, patience) = (self.clone(), share.clone(), *holder, patience.clone());
-            let written = async move { core.have_written(holder, share, &patience).await };
-            Box::pin(written) as LocalFuture<Result<WriteShareReply, Failure>>
+            let (core, share, holder, task) = (self.clone(), share.clone(), *holder, task.clone());
+            Box::pin(async move { core.have_written(holder, share, &task).await }) as LocalFuture<Result<WriteShareReply, Failure>>
         });
         let written = all(asked.collect()).await;
         let mut is_changed = false;
         for share in written {
-            let reply: WriteShareReply = share?;
-            (bytes, is_changed) = (bytes + reply.bytes, is_changed || reply.is_changed);
+            is_changed |= share?.is_changed;
         }
         if is_changed && !backing.has_fault(BackingFault::LosesWritesInFlush) {
             drop(target);
@@ -470,7 +476,7 @@ impl Core {
             self.note_now(request, &known).await?;
         }
         self.remove_parked(request, old.as_ref()).await?;
-        Ok(Some(Carried { known, bytes, settled }))
+        Ok(Some(Carried { known, settled }))
     }
 
     /// Has a holder write its share, and waits for the end of that.
@@ -478,11 +484,15 @@ impl Core {
         self: &Rc<Self>,
         holder: u32,
         mut share: WriteShareRequest,
-        patience: &Patience,
+        task: &Rc<CarryTask>,
     ) -> Result<WriteShareReply, Failure> {
+        let mut told = 0;
         loop {
-            share.patience = patience.get();
+            share.patience = task.patience.get();
             let reply = self.ask_share(holder, &share).await?;
+            // A holder that was started again begins anew.
+            add(&task.written, reply.bytes.saturating_sub(told));
+            told = reply.bytes;
             match reply.state {
                 flush_states::RUNNING => {}
                 _ if reply.reason.is_empty() => return Ok(reply),

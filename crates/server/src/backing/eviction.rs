@@ -18,10 +18,10 @@ use crate::journal::records::Record;
 use crate::process::options::FlushPolicy;
 use crate::store::{FastMap, Hole};
 use reactor::{Class, Nanos};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use wire::messages::{AskForFlushReply, flush_patience};
+use wire::messages::flush_patience;
 use wire::{FileId, Status};
 
 /// Free parts of the store, in percent, below which clean chunks go, and below which the next ones are out of sight.
@@ -40,8 +40,9 @@ const NEXT_MAX: u64 = 4096;
 const REST_STEP: usize = 64;
 /// Ranges of chunks of one file that are held apart.
 const HELD_RANGES_MAX: usize = 64;
-/// Between two looks whether something has become clean, for whoever needs room.
+/// Between two looks whether something has become clean, for whoever needs room, and two times a flush is asked for.
 const CLEAN_PAUSE_NS: Nanos = 20_000_000;
+const ASK_PAUSE_NS: Nanos = 100_000_000;
 
 /// Chunks of a file, by ranges of their indexes.
 type ChunkRanges = Vec<(u64, u64)>;
@@ -56,6 +57,22 @@ pub struct Eviction {
     held: RefCell<FastMap<u64, (Nanos, ChunkRanges)>>,
     /// Candidates that were taken from sight, in the order in which they go.
     next: RefCell<VecDeque<CleanKey>>,
+    /// Requests that wait for something to become clean, and how far flushes had come when they were asked for last.
+    waiting: Cell<usize>,
+    is_asking: Cell<bool>,
+    flushes: Cell<FlushesKnown>,
+}
+
+/// Bytes that flushes have written, and the last one that did something.
+type FlushesKnown = (u64, u64);
+
+/// A request that waits for something to become clean.
+struct CleanWait<'a>(&'a Eviction);
+
+impl Drop for CleanWait<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get() - 1);
+    }
 }
 
 impl Eviction {
@@ -278,13 +295,11 @@ impl Core {
         Ok(size)
     }
 
-    /// Waits for something to become clean, and gives it up: the store is full of what is not behind yet. That goes now
-    /// if anything goes by itself. Errors: nothing did for a time-out; `failure` then, with words.
+    /// Waits for something to become clean, and gives it up: the store is full of what is not behind yet, whichever
+    /// server it belongs to. That goes now if anything goes by itself. Errors: nothing did for
+    /// a time-out; `failure` then, with words.
     pub(crate) async fn await_clean(self: &Rc<Self>, failure: Failure) -> Result<(), Failure> {
         let Some(backing) = &self.backing else { return Err(failure) };
-        if !self.has_backing_changes() {
-            return Err(failure);
-        }
         let told = |words: &str| {
             let words = format!("the store is full, and what was changed is not in the backing directory yet; {words}");
             Failure::with_text(Status::NoSpace, words)
@@ -294,12 +309,11 @@ impl Core {
             FlushPolicy::Manual => return Err(told("`tabane flush` carries it there")),
             _ => {}
         }
-        let core = self.clone();
-        self.reactor.spawn(Class::Background, async move {
-            // One that can't be asked is asked again.
-            let _: Result<AskForFlushReply, Failure> = core.ask_for_automatic_flush(flush_patience::NONE).await;
-        });
-        let progress = || (backing.counters.carried.get(), backing.counters.carried_bytes.get());
+        let eviction = &backing.eviction;
+        let _waiting = self.ask_for_flushes();
+        let progress = || {
+            (backing.counters.carried.get(), backing.counters.carried_bytes.get(), eviction.flushes.get())
+        };
         let mut known = progress();
         let mut limit = self.reactor.now() + self.options.timeout;
         while self.reactor.now() < limit {
@@ -313,5 +327,27 @@ impl Core {
             }
         }
         Err(told("`tabane status` says why"))
+    }
+
+    /// Has flushes asked for again and again while somebody waits.
+    fn ask_for_flushes(self: &Rc<Self>) -> CleanWait<'_> {
+        let eviction = &self.backing().eviction;
+        eviction.waiting.set(eviction.waiting.get() + 1);
+        if !eviction.is_asking.replace(true) {
+            let core = self.clone();
+            self.reactor.spawn(Class::Background, async move {
+                let eviction = &core.backing().eviction;
+                while eviction.waiting.get() > 0 {
+                    // One that can't be asked is asked again.
+                    if let Ok(reply) = core.ask_for_automatic_flush(flush_patience::NONE).await {
+                        let (_, last) = eviction.flushes.get();
+                        eviction.flushes.set((reply.bytes, if reply.done > 0 { reply.ended } else { last }));
+                    }
+                    core.reactor.sleep(ASK_PAUSE_NS).await;
+                }
+                eviction.is_asking.set(false);
+            });
+        }
+        CleanWait(eviction)
     }
 }

@@ -34,6 +34,8 @@ const FLUSHES_MAX: usize = 64;
 pub struct Flushes {
     last_ticket: Cell<u64>,
     known: RefCell<VecDeque<Rc<FlushRun>>>,
+    /// Bytes that were written for all of them, done or not.
+    pub bytes: Cell<u64>,
     is_working: Cell<bool>,
 }
 
@@ -50,7 +52,9 @@ pub struct FlushRun {
     /// The one that nobody waited for when this was asked for: what it does from then on is done for this one.
     before: Option<Rc<FlushRun>>,
     pub done: Cell<u64>,
+    /// Bytes that were written for what is done, and so far for what is under way.
     pub bytes: Cell<u64>,
+    pub bytes_under_way: Cell<u64>,
     pub left: Cell<u64>,
     failures: RefCell<Failures>,
     /// Names that were settled of which whoever has waited for this one was told first.
@@ -129,7 +133,7 @@ impl Core {
             ticket: run.ticket,
             state: if is_ended { flush_states::ENDED } else { flush_states::RUNNING },
             done: run.sum(|run| run.done.get()),
-            bytes: run.sum(|run| run.bytes.get()),
+            bytes: run.sum(|run| run.bytes.get() + run.bytes_under_way.get()),
             left: run.sum(|run| run.left.get()),
             failed: failures.len() as u64,
             paths,
@@ -182,6 +186,7 @@ impl Core {
             newest: known.back().map_or(0, |run| run.ticket),
             ended: ended.map_or(0, |run| run.ticket),
             done: ended.map_or(0, |run| run.done.get()),
+            bytes: self.backing().flushes.bytes.get(),
         }
     }
 

@@ -10,7 +10,7 @@
 use super::carry::{NOT_EMPTY, is_known, is_next, known_found, reason_of};
 use super::change_list::LIST_START;
 use super::flush::{Failures, FlushRun};
-use super::joined;
+use super::{add, joined};
 use super::places::DirectoryBehind;
 use crate::core::{Core, Failure, all};
 use crate::process::options::ConflictPolicy;
@@ -619,12 +619,14 @@ impl Pass {
             return Err(Hindrance::Waits("second names of files are not carried yet".to_owned()));
         }
         let home = self.core.cluster.home_of(id).ok_or(Failure::from(Status::BadMessage))?;
+        let bytes = BytesUnderWay { core: &self.core, run: &self.run, bytes: Cell::new(0) };
         loop {
             request.patience = self.run.patience.get();
             let reply = match home == self.core.index {
                 true => self.core.carry_inode(request.clone()).await,
                 false => self.core.peers.call(home, Operation::CarryInode, &request, None).await?,
             };
+            bytes.note(reply.bytes);
             match reply.state {
                 flush_states::RUNNING => {}
                 flush_states::NOT_NOW => return Err(Hindrance::NotNow),
@@ -661,6 +663,28 @@ impl Pass {
         let parked = self.carry(CarryInodeRequest { is_parked: true, ..self.wish(id, place.parent, hidden) }).await;
         self.forget_paths();
         parked
+    }
+}
+
+/// What was written so far of one inode that is being carried.
+struct BytesUnderWay<'a> {
+    core: &'a Core,
+    run: &'a FlushRun,
+    bytes: Cell<u64>,
+}
+
+impl BytesUnderWay<'_> {
+    fn note(&self, bytes: u64) {
+        let before = self.bytes.replace(bytes);
+        let sum = &self.run.bytes_under_way;
+        sum.set(sum.get() - before + bytes);
+        add(&self.core.backing().flushes.bytes, bytes.saturating_sub(before));
+    }
+}
+
+impl Drop for BytesUnderWay<'_> {
+    fn drop(&mut self) {
+        self.note(0);
     }
 }
 

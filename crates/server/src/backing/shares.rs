@@ -36,8 +36,7 @@ const SYNCED_MAX: usize = 65_536;
 /// Chunks that are looked at in one step of the loop.
 pub const LOOKS_AT_ONCE: u64 = 1024;
 
-/// What came of a share: bytes that were written.
-type ShareResult = Result<u64, Failure>;
+type ShareResult = Result<(), Failure>;
 
 /// A wish.
 pub struct ShareWrite {
@@ -46,6 +45,8 @@ pub struct ShareWrite {
     is_changed: Cell<bool>,
     is_done: Cell<bool>,
     done: Notice<ShareResult>,
+    /// Bytes that were written so far.
+    written: Cell<u64>,
     patience: Patience,
     /// An earlier wish about the file that is at work still.
     before: RefCell<Option<Rc<ShareWrite>>>,
@@ -165,12 +166,12 @@ impl Core {
             self.begin_share(&share, request);
         }
         let ended = until(&self.reactor, self.reactor.now() + WAIT_NS, share.done.wait()).await;
-        let (state, bytes, reason) = match ended {
-            None => (flush_states::RUNNING, 0, Vec::new()),
-            Some(Ok(bytes)) => (flush_states::ENDED, bytes, Vec::new()),
-            Some(Err(failure)) => (flush_states::ENDED, 0, failure.text.into_owned()),
+        let (state, reason) = match ended {
+            None => (flush_states::RUNNING, Vec::new()),
+            Some(Ok(())) => (flush_states::ENDED, Vec::new()),
+            Some(Err(failure)) => (flush_states::ENDED, failure.text.into_owned()),
         };
-        WriteShareReply { state, is_changed: share.is_changed.get(), bytes, reason }
+        WriteShareReply { state, is_changed: share.is_changed.get(), bytes: share.written.get(), reason }
     }
 
     /// From here on changes of the file are noted.
@@ -181,6 +182,7 @@ impl Core {
             is_changed: Cell::new(false),
             is_done: Cell::new(false),
             done: Notice::new(),
+            written: Cell::new(0),
             patience: Rc::new(Cell::new(request.patience)),
             before: RefCell::new(None),
         });
@@ -226,14 +228,13 @@ impl Core {
         let chunks = self.chunks_here(request).await;
         let absent = self.absent_below(request).await;
         if chunks.is_empty() && absent.is_none() {
-            return Ok(0);
+            return Ok(());
         }
         let target = async { backing.tree.root().await?.open_to_write(&request.path).await };
         let target = target.await.map_err(failed)?;
         if share.is_changed.get() {
-            return Ok(0);
+            return Ok(());
         }
-        let mut bytes = 0;
         // The home copies its own absent chunks, with those of servers that know nothing of the file.
         if let Some(old) = absent.filter(|_| !is_home) {
             let wants = |index| {
@@ -246,21 +247,22 @@ impl Core {
                 layout: &request.layout,
                 size: request.size,
                 is_over: &|| share.is_changed.get(),
+                written: &share.written,
             };
-            bytes += self.copy_base(copy, &wants, &target, &share.patience).await?;
+            self.copy_base(copy, &wants, &target, &share.patience).await?;
         }
         for index in chunks {
-            bytes += self.write_chunk(share, request, index, &target).await?;
+            self.write_chunk(share, request, index, &target).await?;
             // It is written anew in any case.
             if share.is_changed.get() {
-                return Ok(bytes);
+                return Ok(());
             }
         }
         // The home syncs the file when all have written.
         if !is_home && !backing.has_fault(BackingFault::SyncsNothing) {
             target.sync().await.map_err(failed)?;
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// The chunks of a file that have bytes here, or zeros that are not behind.
@@ -323,7 +325,7 @@ impl Core {
             Some(taken_up) => (taken_up.is_absent(index), taken_up.begins_below_base(index)),
             None => (false, false),
         };
-        let (mut offset, mut written) = (0, 0);
+        let mut offset = 0;
         while offset < size && !is_absent && !share.is_changed.get() {
             let part = (size - offset).min(CALL_SIZE_MAX as u32);
             self.flush_turn(&share.patience, u64::from(part)).await;
@@ -333,11 +335,12 @@ impl Core {
                 let mut bytes = Vec::with_capacity(part as usize);
                 read.append_to(&mut bytes);
                 let moved = target.write(start + u64::from(offset), bytes).await.0;
-                written += moved.map_err(|error| self.backing().failure(error))? as u64;
+                let written = moved.map_err(|error| self.backing().failure(error))? as u64;
+                add(&share.written, written);
+                add(&self.backing().counters.carried_bytes, written);
             }
             offset += part;
         }
-        add(&self.backing().counters.carried_bytes, written);
-        Ok(written)
+        Ok(())
     }
 }

@@ -8,6 +8,8 @@ use wire::{FileId, Status};
 
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: usize = 4096;
+/// Nearly as much as the stores of two servers hold.
+const FULL_SIZE: usize = 31 << 20;
 
 fn number(test: &TestCluster, name: &str) -> u64 {
     let of = |index| test.server(index).backing_numbers().into_iter().find(|(known, _)| *known == name);
@@ -299,6 +301,40 @@ fn a_store_full_of_changes() {
             }
             (policy, failure) => panic!("{policy:?}: {failure:?}"),
         }
+        test.settle();
+    }
+}
+
+/// Goal: the same for a server that has only chunks of files whose homes are elsewhere: what has to go for a reader or
+/// a writer is not among its own changes. Method: a file that fills both stores, not yet closed; another one that is
+/// behind alone is read beside it, and a third one written.
+#[test]
+fn a_store_full_of_changes_of_others() {
+    for policy in [FlushPolicy::Idle, FlushPolicy::Immediate, FlushPolicy::OnClose] {
+        let flushing = Flushing { policy, ..MANUAL };
+        let (test, ()) = TestCluster::over_a_flushed_site(6, 2, flushing, |_| ());
+        let own = test.caller(0, 1);
+        test.run(0, async move {
+            let home = own.home(ROOT);
+            let names = (0..).map(|number| format!("f{number}"));
+            let mut names = names.filter(|name| own.cluster.dentry_server(ROOT, name.as_bytes()) == home);
+            let mut next = || names.next().expect("without end");
+            let old = own.create(ROOT, &next()).await.expect("made");
+            write(&own, &old, 0, &pattern(1, 4 << 20)).await;
+            assert_eq!(flush(&own).await.failed, 0);
+            let large = own.create(ROOT, &next()).await.expect("made");
+            let bytes = pattern(2, FULL_SIZE);
+            for (index, piece) in bytes.chunks(CHUNK).enumerate() {
+                own.write(large.id, large.layout, (index * CHUNK) as u64, piece).await.expect("written");
+            }
+            let old = own.stat(old.id).await.expect("there");
+            assert!(contents(&own, &old).await.expect("read") == pattern(1, 4 << 20));
+            let third = own.create(ROOT, &next()).await.expect("made");
+            write(&own, &third, 0, &pattern(3, 8 << 20)).await;
+            let large = own.stat(large.id).await.expect("there");
+            assert!(large.size == 0 || contents(&own, &large).await.expect("read") == bytes);
+            assert_eq!(flush(&own).await.failed, 0);
+        });
         test.settle();
     }
 }

@@ -118,20 +118,19 @@ pub fn reserve_chunks(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
     })
 }
 
-/// Syncs after which what lacks room is given up: others may have taken what each of them freed.
-const ROUNDS_MAX: u32 = 16;
-
-/// Attempts at something for which room was lacking.
+/// Attempts at something for which room was lacking: others may take what each of them frees, so they go on for a
+/// time-out.
 #[derive(Default)]
-pub struct Rounds(u32);
+pub struct Rounds(Option<Nanos>);
 
 impl Rounds {
     /// Returns when it may be tried again, or with the failure when that is of no use.
     pub async fn next(&mut self, core: &Rc<Core>, failure: Failure) -> Result<(), Failure> {
-        if self.0 == ROUNDS_MAX || failure.status != Status::NoSpace {
+        let now = core.reactor.now();
+        let limit = *self.0.get_or_insert(now + core.options.timeout);
+        if failure.status != Status::NoSpace || now >= limit {
             return Err(failure);
         }
-        self.0 += 1;
         if core.backing.is_some() && core.is_journal_low() {
             // Nothing goes before a checkpoint has given the journal room.
             core.checkpoints.finished().wait().await;
@@ -140,6 +139,8 @@ impl Rounds {
         // What clean chunks leave rests until a sync too.
         if !core.evict_some() && !core.may_gain_room(&failure) {
             because(WaitReason::Disk, core.await_clean(failure)).await?;
+            // However long that took, it went on all the time.
+            self.0 = None;
         }
         core.syncs.sync().await
     }
