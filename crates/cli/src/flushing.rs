@@ -4,12 +4,22 @@
 use crate::arguments::{Arguments, number_of};
 use crate::failure::{Failure, Outcome};
 use crate::options::OptionRow;
+use crate::text::parse_size;
 use reactor::Nanos;
 use server::{ConflictPolicy, FlushPolicy, Flushing};
 
 /// The options, as they are called.
-const KEYS: [&str; 7] =
-    ["flush", "flush-idle-ms", "flush-age", "flush-rate", "flush-writers", "on-conflict", "grace-ms"];
+const KEYS: [&str; 8] = [
+    "flush",
+    "flush-idle-ms",
+    "flush-age",
+    "flush-rate",
+    "flush-writers",
+    "flush-atomic",
+    "on-conflict",
+    "grace-ms",
+];
+const ALL: &str = "all";
 const NANOS_PER_MS: Nanos = 1_000_000;
 const NANOS_PER_SECOND: Nanos = 1_000 * NANOS_PER_MS;
 const AUTO: &str = "auto";
@@ -27,18 +37,23 @@ pub fn wanted(arguments: &Arguments) -> Outcome<Flushing> {
 }
 
 /// The options that stand for it.
-pub fn texts(flushing: &Flushing) -> [(&'static str, String); 7] {
+pub fn texts(flushing: &Flushing) -> [(&'static str, String); 8] {
     let idle = match flushing.idle {
         0 => AUTO.to_owned(),
         idle => (idle / NANOS_PER_MS).to_string(),
     };
-    let [policy, idle_ms, age, rate, writers, on_conflict, grace_ms] = KEYS;
+    let atomic_text = match flushing.atomic_below {
+        u64::MAX => ALL.to_owned(),
+        size => size.to_string(),
+    };
+    let [policy, idle_ms, age, rate, writers, atomic, on_conflict, grace_ms] = KEYS;
     [
         (policy, flushing.policy.word().to_owned()),
         (idle_ms, idle),
         (age, (flushing.age / NANOS_PER_SECOND).to_string()),
         (rate, flushing.rate.to_string()),
         (writers, flushing.writers.to_string()),
+        (atomic, atomic_text),
         (on_conflict, flushing.on_conflict.word().to_owned()),
         (grace_ms, (flushing.grace / NANOS_PER_MS).to_string()),
     ]
@@ -50,13 +65,19 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
         let text = text(key);
         number_of(OptionRow::of(key), &text).ok_or_else(|| format!("--{key} {text}: is out of range"))
     };
-    let [policy, idle_ms, age, rate, writers, on_conflict, grace_ms] = KEYS;
+    let [policy, idle_ms, age, rate, writers, atomic, on_conflict, grace_ms] = KEYS;
     let word = text(policy);
     let idle_text = text(idle_ms);
     let idle = match idle_text.parse::<u64>() {
         Ok(idle @ 1..=IDLE_MS_MAX) => idle * NANOS_PER_MS,
         _ if idle_text == AUTO => 0,
         _ => return Err(format!("--{idle_ms} {idle_text}: '{AUTO}' or 1 to {IDLE_MS_MAX} milliseconds are wanted")),
+    };
+    let atomic_text = text(atomic);
+    let atomic_below = match parse_size(&atomic_text) {
+        Some(size) => size,
+        None if atomic_text == ALL => u64::MAX,
+        None => return Err(format!("--{atomic} {atomic_text}: '{ALL}' or a size as 1M or 0 is wanted")),
     };
     let conflicts = text(on_conflict);
     let conflicts = ConflictPolicy::of_word(&conflicts)
@@ -69,6 +90,7 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
         writers: number(writers)? as u32,
         on_conflict: conflicts,
         grace: number(grace_ms)? * NANOS_PER_MS,
+        atomic_below,
     })
 }
 
@@ -86,6 +108,7 @@ mod tests {
             writers: 3,
             on_conflict: ConflictPolicy::Ours,
             grace: 3 * NANOS_PER_MS,
+            atomic_below: u64::MAX,
         };
         for flushing in [told, Flushing::default()] {
             let texts = texts(&flushing);
@@ -103,6 +126,7 @@ mod tests {
             ("flush-idle-ms", "soon"),
             ("flush-writers", "0"),
             ("flush-rate", "x"),
+            ("flush-atomic", "some"),
             ("on-conflict", "mine"),
         ] {
             let of = |key: &str| match key == wrong {

@@ -258,6 +258,14 @@ pub static TABLE: &[OptionRow] = &[
         "files that all servers together write to the backing directory at a time",
     ),
     setting(
+        "flush-atomic",
+        Value::Text,
+        "1M",
+        "SIZE|all",
+        "files of fewer bytes are replaced as a whole in the backing directory, larger ones that are there already are \
+         updated where they are; 'all' has all of them replaced",
+    ),
+    setting(
         "on-conflict",
         Value::Choice(&["both", "ours", "theirs"]),
         "both",

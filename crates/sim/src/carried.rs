@@ -222,10 +222,12 @@ pub fn look(world: &World, client: &SimClient, limit: Nanos) -> Result<View, Str
 /// Whether changes go back in a run.
 pub fn is_wanted(profile: &Profile) -> bool {
     use crate::profile::Sabotage;
-    use server::BackingFault::{ForgetsEvicted, LosesWritesInFlush, ReplacesOthers, SyncsNothing};
+    use server::BackingFault::{
+        ForgetsEvicted, LosesChunkChanges, LosesWritesInFlush, ReplacesOthers, SyncsNothing,
+    };
     let needs = matches!(
         profile.sabotage,
-        Sabotage::Backing(ForgetsEvicted | LosesWritesInFlush | ReplacesOthers | SyncsNothing)
+        Sabotage::Backing(ForgetsEvicted | LosesChunkChanges | LosesWritesInFlush | ReplacesOthers | SyncsNothing)
     );
     profile.backing
         && (needs
@@ -239,7 +241,12 @@ pub fn somebody_flushes(profile: &Profile) -> bool {
 
 /// When changes go back by themselves, also before a server ends: not in runs that count on the site as it is.
 pub fn flushing(profile: &Profile) -> Flushing {
+    use crate::profile::Sabotage;
     match is_wanted(profile) {
+        // What was evicted is of no concern to a file that stays where it is.
+        true if profile.sabotage == Sabotage::Backing(server::BackingFault::ForgetsEvicted) => {
+            Flushing { atomic_below: u64::MAX, ..profile.flushing }
+        }
         true => profile.flushing,
         false => Flushing { policy: FlushPolicy::Manual, grace: 0, ..profile.flushing },
     }

@@ -412,6 +412,17 @@ impl Harness {
         audits
     }
 
+    /// Numbers of the inodes behind that are updated where they are.
+    pub fn updated_behind(&self) -> BTreeSet<u64> {
+        let mut updated = BTreeSet::new();
+        for server in &self.servers {
+            if let Some(Ok(server)) = &*server.started.borrow() {
+                updated.extend(server.updated_behind());
+            }
+        }
+        updated
+    }
+
     /// What servers took up of the backing tree, with its paths there.
     pub fn taken_up(&self) -> Vec<(FileId, u64)> {
         let mut taken_up = self.taken_up.borrow().clone();

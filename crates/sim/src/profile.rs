@@ -292,6 +292,7 @@ impl Profile {
             backing: overrides.backing,
             flushing: Flushing {
                 on_conflict: draw_conflict_policy(&mut Random::new(seed ^ 0x7768_6963)),
+                atomic_below: *Random::new(seed ^ 0x6174_6f6d).choose(&[0, 0, 10_000, u64::MAX]),
                 grace: *Random::new(seed ^ 0x6772_6163).choose(&[0, 50 * MILLISECOND, SECOND, 20 * SECOND]),
                 ..draw_flushing(&mut Random::new(seed ^ 0x7061_6365))
             },
@@ -310,6 +311,7 @@ fn draw_flushing(random: &mut Random) -> Flushing {
         writers: random.between(1, 16) as u32,
         on_conflict: ConflictPolicy::Both,
         grace: 0,
+        atomic_below: 0,
     }
 }
 

@@ -37,10 +37,23 @@ message! {
     }
 }
 
+/// Of a file that a flush writes to where it is.
+pub const CTIME_UNKNOWN: i64 = i64::MAX;
+
 impl BackingPlace {
     /// The same of a file of that many bytes, if it had more.
     pub fn cut(&self, size: u64) -> BackingPlace {
         BackingPlace { base: self.base.min(size), carried: self.carried.min(size), ..self.clone() }
+    }
+
+    /// Whether a flush writes to the file where it is: of its identity only the inode counts then.
+    pub fn is_being_written(&self) -> bool {
+        self.ctime == CTIME_UNKNOWN
+    }
+
+    /// The same place while a flush writes to the file there.
+    pub fn being_written(&self) -> BackingPlace {
+        BackingPlace { mtime: 0, ctime: CTIME_UNKNOWN, ..self.clone() }
     }
 
     /// The name that it has behind.
@@ -329,7 +342,22 @@ message! {
         pub path: Vec<u8>,
         /// As of `CarryInode`.
         pub patience: u8,
+        /// What is written of it: one of `share_modes`.
+        pub mode: u8,
+        /// Of a file that is updated in place: the number of its inode, and the bytes that it may have had before.
+        pub inode: u64,
+        pub size_behind: u64,
     }
+}
+
+/// Ways to write a share.
+pub mod share_modes {
+    /// All chunks, to a new file; of no use if anything is changed meanwhile.
+    pub const WHOLE: u8 = 0;
+    /// The same, also if something is changed: what was not is behind then.
+    pub const KEPT: u8 = 1;
+    /// Dirty chunks alone, to the file that is there; the same.
+    pub const IN_PLACE: u8 = 2;
 }
 
 message! {

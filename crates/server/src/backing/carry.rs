@@ -17,6 +17,8 @@ use super::conflicts::is_conflict;
 use super::flush::WAIT_NS;
 use super::pace::Patience;
 use super::table::known_of;
+use super::in_place::InPlace;
+use super::shares::CarriedShare;
 use super::{BackingFault, BackingUse, add, joined};
 use crate::core::{Core, Failure, Notice, all, until};
 use crate::files::inodes::Inode;
@@ -45,17 +47,17 @@ pub struct CarryTask {
     wish: u64,
     done: Notice<Result<Carried, Failure>>,
     is_done: Cell<bool>,
-    patience: Patience,
+    pub patience: Patience,
     /// Bytes that were written so far.
     written: Cell<u64>,
 }
 
 /// An inode that is behind now.
 #[derive(Clone)]
-struct Carried {
-    known: KnownBehind,
+pub struct Carried {
+    pub known: KnownBehind,
     /// What became of somebody else's that had its name.
-    settled: Vec<u8>,
+    pub settled: Vec<u8>,
 }
 
 /// A file that is being given its name behind.
@@ -82,8 +84,8 @@ pub fn is_known(found: &BackingAttributes, known: &KnownBehind) -> bool {
     match found.kind {
         FileKind::Directory => known.inode == identity.inode || known.inode == 0,
         _ => {
-            (identity.inode, identity.size, identity.mtime, identity.ctime)
-                == (known.inode, known.size, known.mtime, known.ctime)
+            let is_same = (identity.size, identity.mtime, identity.ctime) == (known.size, known.mtime, known.ctime);
+            identity.inode == known.inode && (is_same || known.ctime == CTIME_UNKNOWN)
         }
     }
 }
@@ -93,7 +95,10 @@ pub fn is_next(found: &BackingAttributes, next: &KnownBehind) -> bool {
     let identity = &found.identity;
     match found.kind {
         FileKind::Directory => next.inode == 0 || next.inode == identity.inode,
-        _ => (identity.inode, identity.size, identity.mtime) == (next.inode, next.size, next.mtime),
+        _ => {
+            let is_same = (identity.size, identity.mtime) == (next.size, next.mtime);
+            identity.inode == next.inode && (is_same || next.ctime == CTIME_UNKNOWN)
+        }
     }
 }
 
@@ -274,7 +279,11 @@ impl Core {
         backing.sync_names(&parent).await?;
         let known = known_found(&found);
         let place = self.place_of(request, &found, attributes, 0);
-        self.put_carried_here(request.id, place, &|| has_other_rights(self, request.id, attributes)).await?;
+        self.put_carried_here(request.id, place, &|| match has_other_rights(self, request.id, attributes) {
+            true => CarriedShare::Unknown,
+            false => CarriedShare::Whole,
+        })
+        .await?;
         if !request.is_parked {
             self.note_now(request, &known).await?;
         }
@@ -327,7 +336,7 @@ impl Core {
         backing.sync_names(parent).await?;
         backing.sync_names(&old_parent).await?;
         self.leave(request.id, request.parent, request_name(request)).await?;
-        self.put_carried_here(request.id, place, &|| true).await
+        self.put_carried_here(request.id, place, &|| CarriedShare::Unknown).await
     }
 
     /// Whether a directory that is there already is this one: the one that it was, or that an earlier flush made; or
@@ -362,13 +371,14 @@ impl Core {
         let (known, settled) = named?;
         let place = self.tables.borrow().backing.place(request.id).cloned();
         if let Some(place) = place {
-            self.put_carried_here(request.id, place, &|| false).await?;
+            self.put_carried_here(request.id, place, &|| CarriedShare::Whole).await?;
         }
         self.note_now(request, &known).await?;
         Ok(Carried { known, settled })
     }
 
     async fn carry_file(self: &Rc<Self>, request: &CarryInodeRequest, task: &Rc<CarryTask>) -> Result<Carried, Failure> {
+        let mut is_unfit = false;
         for attempt in 0..ATTEMPTS_MAX {
             if attempt > 0 && task.patience.get() > flush_patience::NONE {
                 return Err(Status::Busy.into());
@@ -378,8 +388,20 @@ impl Core {
             }
             let (parent, directory, name) = self.open_parent(request).await?;
             self.check_gives_way(request, &parent).await?;
+            let size = self.inode(request.id)?.attributes.size;
+            let old = self.tables.borrow().backing.place(request.id).cloned();
+            if !is_unfit && old.as_ref().is_some_and(|old| self.may_be_in_place(request, old, size)) {
+                match self.update_in_place(request, (&parent, directory, name), task).await? {
+                    InPlace::Done(carried) => return Ok(carried),
+                    InPlace::Changed => continue,
+                    InPlace::Unfit => is_unfit = true,
+                }
+            }
             let hidden = self.hidden_name(request.id);
-            let done = self.write_and_name(request, (&parent, directory, name), &hidden, task).await;
+            // One that is written to all the time gets its name when it is quiet; until then it is kept under another.
+            let keeps = attempt > 0 && old.is_none() && size >= self.options.flushing.atomic_below;
+            let mode = if keeps { share_modes::KEPT } else { share_modes::WHOLE };
+            let done = self.write_and_name(request, (&parent, directory, name), (&hidden, mode), task).await;
             match done {
                 Ok(Some(carried)) => return Ok(carried),
                 Ok(None) => {}
@@ -398,7 +420,7 @@ impl Core {
         self: &Rc<Self>,
         request: &CarryInodeRequest,
         (parent, directory, name): (&BackingDirectory, &[u8], &[u8]),
-        hidden: &[u8],
+        (hidden, mode): (&[u8], u8),
         task: &Rc<CarryTask>,
     ) -> Result<Option<Carried>, Failure> {
         let (backing, file) = (self.backing(), request.id);
@@ -411,15 +433,16 @@ impl Core {
             let turn = self.turns.take(file.0).await;
             self.glimpse_in_turn(file, true, &turn).await?;
             let inode = self.inode(file)?;
-            if !inode.announced().is_empty() {
-                // Somebody has announced a write since he was asked, and may have written before he is asked for it.
+            // Somebody has announced a write since he was asked, and may have written before he is asked for it.
+            if !inode.announced().is_empty() && mode == share_modes::WHOLE {
                 return Ok(None);
             }
             let attributes = &inode.attributes;
             let path = joined(directory, hidden);
             let (layout, size, patience) = (attributes.layout, attributes.size, task.patience.get());
-            let share = WriteShareRequest { file, wish, layout, size, path, patience };
+            let share = WriteShareRequest { file, wish, layout, size, path, patience, mode, inode: 0, size_behind: 0 };
             self.register_share(&share);
+            self.note_announced(&inode);
             (inode, share)
         };
         let old = self.tables.borrow().backing.place(file).cloned().filter(|place| place.inode != 0);
@@ -445,28 +468,27 @@ impl Core {
             let copy = BaseCopy { file, old, layout, size, is_over: &|| false, written: &task.written };
             self.copy_base(copy, &wants, &target, &task.patience).await?;
         }
-        let holders: Vec<u32> =
-            inode.holders().iter().copied().filter(|holder| *holder != self.index).chain([self.index]).collect();
-        let asked = holders.iter().map(|holder| {
-            let (core, share, holder, task) = (self.clone(), share.clone(), *holder, task.clone());
-            Box::pin(async move { core.have_written(holder, share, &task).await }) as LocalFuture<Result<WriteShareReply, Failure>>
-        });
-        let written = all(asked.collect()).await;
-        let mut is_changed = false;
-        for share in written {
-            is_changed |= share?.is_changed;
-        }
-        if is_changed && !backing.has_fault(BackingFault::LosesWritesInFlush) {
+        let holders = inode.other_holders(self.index);
+        let loses = backing.has_fault(BackingFault::LosesWritesInFlush);
+        let mut is_changed = self.have_all_written(&holders, &share, task).await? && !loses;
+        if is_changed && mode == share_modes::WHOLE {
             drop(target);
             backing.remove_hidden(parent, hidden).await?;
             return Ok(None);
         }
-        self.set_attributes_behind(file, attributes, old.as_ref(), (parent, hidden)).await?;
+        if !is_changed {
+            self.set_attributes_behind(file, attributes, old.as_ref(), (parent, hidden)).await?;
+        }
         if !backing.has_fault(BackingFault::SyncsNothing) {
             target.sync().await.map_err(failed)?;
         }
         drop(target);
-        if self.was_changed(&holders, &share).await? {
+        is_changed = is_changed || self.was_changed(&holders, &share).await?;
+        if is_changed && mode == share_modes::KEPT {
+            self.park_changed(request, (parent, directory, hidden), attributes, (&holders, wish)).await?;
+            return Ok(None);
+        }
+        if is_changed {
             backing.remove_hidden(parent, hidden).await?;
             return Ok(None);
         }
@@ -477,6 +499,42 @@ impl Core {
         }
         self.remove_parked(request, old.as_ref()).await?;
         Ok(Some(Carried { known, settled }))
+    }
+
+    /// Keeps a file that was changed while it was written under a hidden name, so that the next attempt need not write
+    /// all of it, and what was not changed may go here.
+    async fn park_changed(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        (parent, directory, hidden): (&BackingDirectory, &[u8], &[u8]),
+        attributes: &Attributes,
+        (holders, wish): (&[u32], u64),
+    ) -> Result<(), Failure> {
+        let parked = self.parked_name(request.id);
+        let path = joined(directory, &parked);
+        let (known, same_as, is_parked) = (None, FileId::default(), true);
+        let request = CarryInodeRequest { path, known, same_as, is_parked, ..request.clone() };
+        self.give_name(&request, (parent, hidden, &parked), attributes).await?;
+        self.settle_place(&request, holders, wish).await
+    }
+
+    /// Has all holders, and this server, write their shares. Whether anything was changed meanwhile.
+    pub(super) async fn have_all_written(
+        self: &Rc<Self>,
+        holders: &[u32],
+        share: &WriteShareRequest,
+        task: &Rc<CarryTask>,
+    ) -> Result<bool, Failure> {
+        let asked = holders.iter().chain([&self.index]).map(|holder| {
+            let (core, share, holder, task) = (self.clone(), share.clone(), *holder, task.clone());
+            Box::pin(async move { core.have_written(holder, share, &task).await })
+                as LocalFuture<Result<WriteShareReply, Failure>>
+        });
+        let mut is_changed = false;
+        for share in all(asked.collect()).await {
+            is_changed |= share?.is_changed;
+        }
+        Ok(is_changed)
     }
 
     /// Has a holder write its share, and waits for the end of that.
@@ -509,7 +567,7 @@ impl Core {
     }
 
     /// Whether a file was changed since its holders began to write, or a holder has come.
-    async fn was_changed(self: &Rc<Self>, holders: &[u32], share: &WriteShareRequest) -> Result<bool, Failure> {
+    pub(super) async fn was_changed(self: &Rc<Self>, holders: &[u32], share: &WriteShareRequest) -> Result<bool, Failure> {
         for holder in holders.iter().filter(|holder| **holder != self.index) {
             let reply = self.ask_share(*holder, share).await?;
             // One that was started again writes anew.
@@ -524,7 +582,7 @@ impl Core {
 
     /// Gives what was written under a hidden name its own. Returns what is behind there now, and what became of
     /// somebody else's that was there.
-    async fn give_name(
+    pub(super) async fn give_name(
         self: &Rc<Self>,
         request: &CarryInodeRequest,
         (parent, hidden, name): (&BackingDirectory, &[u8], &[u8]),
@@ -592,12 +650,12 @@ impl Core {
         }
         backing.sync_names(parent).await?;
         self.leave(request.id, request.parent, request_name(request)).await?;
-        self.put_carried_here(request.id, place, &|| true).await?;
+        self.put_carried_here(request.id, place, &|| CarriedShare::Unknown).await?;
         Ok(found)
     }
 
     /// Tells the holders where the file is now; what none of them has changed is carried.
-    async fn settle_place(
+    pub(super) async fn settle_place(
         self: &Rc<Self>,
         request: &CarryInodeRequest,
         holders: &[u32],
@@ -610,15 +668,15 @@ impl Core {
             // One that can't be told leaves the file changed, so that it is carried again.
             let _: Empty = self.peers.call(*holder, Operation::NoteCarried, &note, None).await?;
         }
-        self.put_carried_here(request.id, place, &|| self.backing().is_changed_since(request.id, wish)).await
+        self.put_carried_here(request.id, place, &|| self.backing().carried_by(request.id, wish)).await
     }
 
     /// Notes a place at the home, if the inode is here still.
-    async fn put_carried_here(
+    pub(super) async fn put_carried_here(
         self: &Rc<Self>,
         id: FileId,
         place: BackingPlace,
-        is_written: &dyn Fn() -> bool,
+        carried: &dyn Fn() -> CarriedShare,
     ) -> Result<(), Failure> {
         if self.is_journal_low() {
             self.checkpoints.finished().wait().await;
@@ -631,7 +689,7 @@ impl Core {
         if kind.is_none() {
             return Ok(());
         }
-        self.put_carried(id, place, is_written).await
+        self.put_carried(id, place, carried).await
     }
 
     /// What a file parked while another one took its name is not needed for any more.
@@ -645,7 +703,7 @@ impl Core {
         self.backing().remove_hidden(&opened, old.name()).await
     }
 
-    fn base_of(&self, id: FileId) -> u64 {
+    pub(super) fn base_of(&self, id: FileId) -> u64 {
         self.tables.borrow().backing.place(id).map_or(0, |place| place.base)
     }
 
@@ -690,10 +748,15 @@ impl Core {
                 let KnownBehind { inode, size, mtime, ctime } = known_found(&found);
                 self.leave(id, next.parent, next.name()).await?;
                 let base = self.base_of(id);
-                self.put_carried_here(id, BackingPlace { inode, size, mtime, ctime, base, ..next }, &|| true).await
+                let place = match next.is_being_written() {
+                    // Somebody may write to it still: its identity is known when an update of it has ended well.
+                    true => BackingPlace { size, base, ..next },
+                    false => BackingPlace { inode, size, mtime, ctime, base, ..next },
+                };
+                self.put_carried_here(id, place, &|| CarriedShare::Unknown).await
             }
             // It is not there: what was known before holds.
-            (None, Some(old)) if is_carrier || !self.is_carrying(id) => self.put_carried_here(id, old, &|| true).await,
+            (None, Some(old)) if is_carrier || !self.is_carrying(id) => self.put_carried_here(id, old, &|| CarriedShare::Unknown).await,
             _ => Ok(()),
         }
     }

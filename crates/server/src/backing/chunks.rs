@@ -194,6 +194,13 @@ impl Core {
                 let moved = moving.get(&file.0).and_then(|moving| moving.place.clone());
                 (moved.unwrap_or_else(|| taken_up.place.clone()), taken_up.size_behind(index))
             };
+            // By now that may be over, and then its identity is known again.
+            if place.is_being_written()
+                && self.cluster.home_of(file) != Some(self.index)
+                && self.learn_place_at_home(file, &place).await?
+            {
+                continue;
+            }
             let offset = index * u64::from(place.chunk_size);
             let fetched = async {
                 let source = self.backing().open_checked(&place, self.checks_identity()).await?;
@@ -264,7 +271,8 @@ impl Core {
 
 fn is_same(identity: &Identity, place: &BackingPlace) -> bool {
     let Identity { device: _, inode, size, mtime, ctime } = *identity;
-    (inode, size, mtime, ctime) == (place.inode, place.size, place.mtime, place.ctime)
+    inode == place.inode
+        && (place.is_being_written() || (size, mtime, ctime) == (place.size, place.mtime, place.ctime))
 }
 
 impl BackingUse {

@@ -92,6 +92,9 @@ impl Core {
                 }
                 Err(failure) => failure,
             };
+            if self.backing().moving.borrow().contains_key(&request.file.0) {
+                return none;
+            }
             // A flush may have put it elsewhere, with the same bytes, and this server has not heard of it.
             let is_news = !is_anew && self.learn_new_place(request.file, &place).await.is_ok_and(|is_news| is_news);
             match self.tables.borrow().backing.place(request.file) {

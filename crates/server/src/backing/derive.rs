@@ -2,6 +2,7 @@
 //! (`Core::commit`), so that no way of changing something can forget it.
 
 use super::BackingFault;
+use super::shares::FileChange;
 use super::table::{Standing, known_of};
 use crate::core::Core;
 use crate::journal::records::Record;
@@ -10,6 +11,9 @@ use crate::names::cursor_of;
 use crate::store::{ChunkChanges, Transaction};
 use wire::messages::{BackingPlace, NameBehind};
 use wire::{FileId, Kind};
+
+/// Chunks in which a hole is noted one by one.
+const HOLE_CHUNKS_MAX: usize = 1024;
 
 impl Core {
     /// The records that follow from a change which is about to be journalled; none without a backing tree.
@@ -36,17 +40,19 @@ impl Core {
         let is_told = |file: u64| {
             records.iter().any(|record| matches!(record, Record::StandingPut { file: told, .. } if told.0 == file))
         };
+        let size_after = |file: u64| records.iter().find_map(|record| size_put(record, FileId(file)));
         let mut written = Vec::new();
         transaction.for_each_change(&mut |file, change| {
             if !is_told(file) {
-                derive_standings(self, &tables, FileId(file), change, &mut derived);
-                written.push(FileId(file));
+                let (file, size_after) = (FileId(file), size_after(file).unwrap_or(u64::MAX));
+                derive_standings(self, &tables, file, change.below(size_after), &mut derived);
+                written.push((file, FileChange::of_chunks(change, &tables, file)));
             }
         });
         written.extend(records.iter().filter_map(|record| written_by(&tables, record)));
-        for file in written {
-            backing.note_change(file);
-            let record = Record::Written(file);
+        for (file, change) in written {
+            backing.note_change(file, change);
+            let record = Record::Written { id: file, rest: false };
             let is_news = tables.backing.get(file).is_some_and(|taken_up| !taken_up.is_written);
             if is_news && !derived.contains(&record) {
                 derived.push(record);
@@ -56,8 +62,16 @@ impl Core {
     }
 }
 
+/// The size that a record gives a file.
+fn size_put(record: &Record<'_>, file: FileId) -> Option<u64> {
+    match record {
+        Record::InodePut(inode) if inode.attributes.id == file => Some(inode.attributes.size),
+        _ => None,
+    }
+}
+
 /// The inode that a record changes in a way that has to be carried behind.
-fn written_by(tables: &Tables, record: &Record<'_>) -> Option<FileId> {
+fn written_by(tables: &Tables, record: &Record<'_>) -> Option<(FileId, FileChange)> {
     match record {
         Record::InodePut(inode) => {
             let (id, new) = (inode.attributes.id, &inode.attributes);
@@ -67,10 +81,13 @@ fn written_by(tables: &Tables, record: &Record<'_>) -> Option<FileId> {
             let is_changed = rights(new) != rights(&old.attributes)
                 || new.kind != Kind::Directory && contents(new) != contents(&old.attributes)
                 || inode.announced().len() > old.announced().len();
-            is_changed.then_some(id)
+            let is_cut = new.truncate_generation != old.attributes.truncate_generation || new.size < old.attributes.size;
+            is_changed.then_some((id, if is_cut { FileChange::All } else { FileChange::Attributes }))
         }
-        Record::FileAnnounced { file, .. } => Some(*file),
-        Record::ExtendedPut { file, .. } | Record::ExtendedDelete { file, .. } => Some(*file),
+        Record::FileAnnounced { file, .. } => Some((*file, FileChange::Attributes)),
+        Record::ExtendedPut { file, .. } | Record::ExtendedDelete { file, .. } => {
+            Some((*file, FileChange::Attributes))
+        }
         _ => None,
     }
 }
@@ -129,13 +146,14 @@ fn derive_standings<'a>(
 ) {
     let Some(taken_up) = tables.backing.get(file) else { return };
     let put = |index| Record::StandingPut { file, index, standing: Standing::Dirty };
+    let is_here = |index| !taken_up.is_absent(index);
     match change {
         ChunkChanges::Write { index, start, end } => {
-            let is_here = !taken_up.is_absent(index)
+            let is_here = is_here(index)
                 || core.covers(file, index, start, end - start)
                 || core.backing.as_ref().is_some_and(|backing| backing.has_fault(BackingFault::AbsentAsZeros));
             assert!(is_here, "what is written in the middle of an absent chunk would have zeros around it");
-            if taken_up.is_followed(index) && taken_up.standing(index) != Some(Standing::Dirty) {
+            if taken_up.notes_write(index) {
                 derived.push(put(index));
             }
         }
@@ -146,6 +164,12 @@ fn derive_standings<'a>(
                 .standings()
                 .filter(|(index, standing)| (first..limit).contains(index) && *standing == Standing::Clean);
             derived.extend(clean.map(|(index, _)| put(index)));
+            let Some((first, limit)) = taken_up.rest_indexes(start, end) else { return };
+            let (indexes, next) = core.chunks_with_data(file, chunk_size, first, limit, HOLE_CHUNKS_MAX);
+            match next {
+                None => derived.extend(indexes.into_iter().filter(|index| taken_up.standing(*index).is_none()).map(put)),
+                Some(_) => derived.push(Record::Written { id: file, rest: true }),
+            }
         }
     }
 }

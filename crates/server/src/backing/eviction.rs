@@ -21,7 +21,7 @@ use reactor::{Class, Nanos};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use wire::messages::flush_patience;
+use wire::messages::{AskForFlushReply, flush_patience};
 use wire::{FileId, Status};
 
 /// Free parts of the store, in percent, below which clean chunks go, and below which the next ones are out of sight.
@@ -43,6 +43,8 @@ const HELD_RANGES_MAX: usize = 64;
 /// Between two looks whether something has become clean, for whoever needs room, and two times a flush is asked for.
 const CLEAN_PAUSE_NS: Nanos = 20_000_000;
 const ASK_PAUSE_NS: Nanos = 100_000_000;
+/// When there is nothing to flush, what others use is waited for for this part of a time-out.
+const VAIN_PARTS: Nanos = 8;
 
 /// Chunks of a file, by ranges of their indexes.
 type ChunkRanges = Vec<(u64, u64)>;
@@ -60,11 +62,17 @@ pub struct Eviction {
     /// Requests that wait for something to become clean, and how far flushes had come when they were asked for last.
     waiting: Cell<usize>,
     is_asking: Cell<bool>,
-    flushes: Cell<FlushesKnown>,
+    flushes: Cell<Option<FlushesKnown>>,
 }
 
-/// Bytes that flushes have written, and the last one that did something.
-type FlushesKnown = (u64, u64);
+/// Tickets of the flushes that began and ended last, what that one has done, and bytes that all have written.
+#[derive(Debug, Clone, Copy)]
+struct FlushesKnown {
+    newest: u64,
+    ended: u64,
+    done: u64,
+    bytes: u64,
+}
 
 /// A request that waits for something to become clean.
 struct CleanWait<'a>(&'a Eviction);
@@ -236,7 +244,7 @@ impl Core {
     /// The next chunks of a file that was carried, from its base on; the rest of them come later.
     fn next_of_rest(&self, file: FileId) -> Vec<CleanKey> {
         let Some((first, chunk_size)) = self.rest_of(file) else { return Vec::new() };
-        let (indexes, next) = self.chunks_with_data(file, chunk_size, first, REST_STEP);
+        let (indexes, next) = self.chunks_with_data(file, chunk_size, first, u64::MAX, REST_STEP);
         let mut tables = self.tables.borrow_mut();
         if let Some(next) = next {
             tables.backing.note_offered(file.0, next);
@@ -255,12 +263,21 @@ impl Core {
         Some((first, u64::from(tables.backing.place(file)?.chunk_size)))
     }
 
-    /// Chunks of this server with data, from one on, `count` at most; and where to go on if there may be more.
-    fn chunks_with_data(&self, file: FileId, chunk_size: u64, first: u64, count: usize) -> (Vec<u64>, Option<u64>) {
+    /// Chunks of this server with data, from one on up to another one, `count` at most; and where to go on if there may
+    /// be more.
+    pub(super) fn chunks_with_data(
+        &self,
+        file: FileId,
+        chunk_size: u64,
+        first: u64,
+        limit: u64,
+        count: usize,
+    ) -> (Vec<u64>, Option<u64>) {
         let mut indexes = Vec::new();
         let mut next = first;
         loop {
             match self.store.next_data(file.0, next.saturating_mul(chunk_size)) {
+                (Some(offset), _) if offset / chunk_size >= limit => return (indexes, None),
                 (Some(_), _) if indexes.len() == count => return (indexes, Some(next)),
                 (Some(offset), true) => {
                     indexes.push(offset / chunk_size);
@@ -312,10 +329,12 @@ impl Core {
         let eviction = &backing.eviction;
         let _waiting = self.ask_for_flushes();
         let progress = || {
-            (backing.counters.carried.get(), backing.counters.carried_bytes.get(), eviction.flushes.get())
+            let flushes = eviction.flushes.get().map(|known| (known.bytes, (known.done > 0).then_some(known.ended)));
+            (backing.counters.carried.get(), backing.counters.carried_bytes.get(), flushes)
         };
         let mut known = progress();
         let mut limit = self.reactor.now() + self.options.timeout;
+        let mut first = None;
         while self.reactor.now() < limit {
             self.reactor.sleep(CLEAN_PAUSE_NS).await;
             if self.evict_some() || self.store.gains_by_sync() {
@@ -323,7 +342,14 @@ impl Core {
             }
             if known != progress() {
                 known = progress();
-                limit = self.reactor.now() + self.options.timeout;
+                (limit, first) = (self.reactor.now() + self.options.timeout, None);
+            }
+            let Some(flushes) = eviction.flushes.get() else { continue };
+            let newest = *first.get_or_insert(flushes.newest);
+            // A flush that began after this wait has ended, and there was nothing for it; one more than is known may have
+            // begun before. What others need right now may go soon.
+            if flushes.ended > newest + 1 && flushes.done == 0 {
+                limit = limit.min(self.reactor.now() + self.options.timeout / VAIN_PARTS);
             }
         }
         Err(told("`tabane status` says why"))
@@ -334,14 +360,15 @@ impl Core {
         let eviction = &self.backing().eviction;
         eviction.waiting.set(eviction.waiting.get() + 1);
         if !eviction.is_asking.replace(true) {
+            eviction.flushes.set(None);
             let core = self.clone();
             self.reactor.spawn(Class::Background, async move {
                 let eviction = &core.backing().eviction;
                 while eviction.waiting.get() > 0 {
                     // One that can't be asked is asked again.
                     if let Ok(reply) = core.ask_for_automatic_flush(flush_patience::NONE).await {
-                        let (_, last) = eviction.flushes.get();
-                        eviction.flushes.set((reply.bytes, if reply.done > 0 { reply.ended } else { last }));
+                        let AskForFlushReply { newest, ended, done, bytes } = reply;
+                        eviction.flushes.set(Some(FlushesKnown { newest, ended, done, bytes }));
                     }
                     core.reactor.sleep(ASK_PAUSE_NS).await;
                 }

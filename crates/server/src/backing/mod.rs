@@ -44,6 +44,7 @@ mod flush;
 mod give_up;
 mod grace;
 mod hidden;
+mod in_place;
 mod listing;
 mod name_syncs;
 mod names;
@@ -156,6 +157,8 @@ pub enum BackingFault {
     IdentityUnchecked,
     /// What is written while a flush is under way counts as carried.
     LosesWritesInFlush,
+    /// The same of chunks, where a flush goes on in spite of writes.
+    LosesChunkChanges,
     /// What is written behind is not synced before it counts.
     SyncsNothing,
     /// What is dirty goes as what is clean does.

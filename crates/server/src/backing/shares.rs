@@ -14,21 +14,29 @@
 use super::base_copy::BaseCopy;
 use super::flush::WAIT_NS;
 use super::pace::Patience;
+use super::table::{CarriedState, Standing};
 use super::{BackingFault, BackingUse, add};
 use crate::core::{Core, Failure, Notice, until};
+use crate::files::inodes::Inode;
 use crate::handlers::{Progress, later};
 use crate::journal::records::Record;
-use crate::store::Piece;
+use crate::journal::tables::Tables;
+use crate::store::{ChunkChanges, Piece};
 use reactor::Class;
 use reactor::backing::{BackingFile, CALL_SIZE_MAX};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use wire::messages::{BackingPlace, Empty, NoteCarriedRequest, WriteShareReply, WriteShareRequest, flush_states};
-use wire::{Decode, FileId, Kind};
+use wire::messages::{
+    BackingPlace, Empty, NoteCarriedRequest, WriteShareReply, WriteShareRequest, flush_states, share_modes,
+};
+use wire::{Decode, FileId, Kind, Layout};
 
 /// Wishes that are kept; those that have ended go first.
 const SHARES_MAX: usize = 65_536;
+
+/// Chunks of a file that are known to have been changed since a wish; with more all count as changed.
+const CHANGED_MAX: usize = 1024;
 
 /// Synced files that are remembered.
 const SYNCED_MAX: usize = 65_536;
@@ -38,23 +46,87 @@ pub const LOOKS_AT_ONCE: u64 = 1024;
 
 type ShareResult = Result<(), Failure>;
 
+/// What of a file was changed by one step on this server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileChange {
+    /// Nothing that chunks have.
+    Attributes,
+    /// Chunks, from an index to another one.
+    Chunks { first: u64, limit: u64 },
+    /// Nobody knows.
+    All,
+}
+
+impl FileChange {
+    pub fn of_chunks(change: ChunkChanges, tables: &Tables, file: FileId) -> FileChange {
+        match change {
+            ChunkChanges::Write { index, .. } => FileChange::Chunks { first: index, limit: index + 1 },
+            ChunkChanges::Hole { start, end } => match tables.backing.place(file) {
+                Some(place) if place.chunk_size > 0 => {
+                    let chunk_size = u64::from(place.chunk_size);
+                    FileChange::Chunks { first: start / chunk_size, limit: end.div_ceil(chunk_size) }
+                }
+                _ => FileChange::All,
+            },
+        }
+    }
+}
+
+/// How much of what a server has of a file is behind.
+pub enum CarriedShare {
+    Whole,
+    /// All but these chunks, and perhaps others of other servers.
+    AllBut(BTreeSet<u64>, Layout),
+    /// What was before, and perhaps more.
+    Unknown,
+}
+
+/// Chunks that were changed since a wish, or nothing if that may be all.
+struct ChangedChunks(Option<BTreeSet<u64>>);
+
+impl Default for ChangedChunks {
+    fn default() -> ChangedChunks {
+        ChangedChunks(Some(BTreeSet::new()))
+    }
+}
+
+impl ChangedChunks {
+    fn add(&mut self, change: FileChange) {
+        let Some(known) = &mut self.0 else { return };
+        match change {
+            FileChange::Attributes => {}
+            FileChange::Chunks { first, limit } if limit - first <= (CHANGED_MAX - known.len()) as u64 => {
+                known.extend(first..limit);
+            }
+            _ => self.0 = None,
+        }
+    }
+}
+
 /// A wish.
 pub struct ShareWrite {
     wish: u64,
+    layout: Layout,
     is_begun: Cell<bool>,
+    /// Something of the file was changed since: anything, and which chunks.
     is_changed: Cell<bool>,
+    changed: RefCell<ChangedChunks>,
+    /// A later wish has come.
+    pub is_late: Cell<bool>,
+    /// All of this server's chunks were written, as they were when it was their turn.
+    is_whole: Cell<bool>,
     is_done: Cell<bool>,
     done: Notice<ShareResult>,
     /// Bytes that were written so far.
     written: Cell<u64>,
-    patience: Patience,
+    pub patience: Patience,
     /// An earlier wish about the file that is at work still.
     before: RefCell<Option<Rc<ShareWrite>>>,
 }
 
 impl BackingUse {
     /// Something of a file has changed here.
-    pub fn note_change(&self, file: FileId) {
+    pub fn note_change(&self, file: FileId, change: FileChange) {
         add(&self.counters.changes, 1);
         let mut synced = self.synced.borrow_mut();
         if !synced.is_empty() {
@@ -66,6 +138,9 @@ impl BackingUse {
             && !self.has_fault(BackingFault::LosesWritesInFlush)
         {
             share.is_changed.set(true);
+            if !self.has_fault(BackingFault::LosesChunkChanges) {
+                share.changed.borrow_mut().add(change);
+            }
         }
     }
 
@@ -86,8 +161,16 @@ impl BackingUse {
         self.shares.borrow().get(&file.0).filter(|share| share.wish == wish).cloned()
     }
 
-    pub(super) fn is_changed_since(&self, file: FileId, wish: u64) -> bool {
-        self.share(file, wish).is_none_or(|share| share.is_changed.get())
+    /// How much of what is here of a file is behind when a wish has ended.
+    pub(super) fn carried_by(&self, file: FileId, wish: u64) -> CarriedShare {
+        match self.share(file, wish) {
+            Some(share) if !share.is_changed.get() => CarriedShare::Whole,
+            Some(share) if share.is_whole.get() => match &share.changed.borrow().0 {
+                Some(changed) => CarriedShare::AllBut(changed.clone(), share.layout),
+                None => CarriedShare::Unknown,
+            },
+            _ => CarriedShare::Unknown,
+        }
     }
 }
 
@@ -110,7 +193,7 @@ pub fn note_carried(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure>
     }
     let core = core.clone();
     later(async move {
-        core.put_carried(file, place, &|| core.backing().is_changed_since(file, wish)).await?;
+        core.put_carried(file, place, &|| core.backing().carried_by(file, wish)).await?;
         Ok(Empty {})
     })
 }
@@ -119,7 +202,7 @@ impl Core {
     /// A file is cut by its home: what a flush writes of it right now counts as changed.
     pub fn note_cut(&self, file: FileId) {
         if let Some(backing) = &self.backing {
-            backing.note_change(file);
+            backing.note_change(file, FileChange::All);
         }
     }
 
@@ -129,13 +212,13 @@ impl Core {
         self.backing.as_ref().ok_or_else(|| Failure::with_text(wire::Status::Invalid, words))
     }
 
-    /// Notes where a file is behind, with all that was here of it, or but for what was changed since, which is asked at
-    /// last: what is changed after that is noted in the journal.
+    /// Notes where a file is behind, and how much of what was here of it, which is asked at last: what is changed after
+    /// that is noted in the journal.
     pub(super) async fn put_carried(
         self: &Rc<Self>,
         file: FileId,
         place: BackingPlace,
-        is_written: &dyn Fn() -> bool,
+        carried: &dyn Fn() -> CarriedShare,
     ) -> Result<(), Failure> {
         if self.is_journal_low() {
             self.checkpoints.finished().wait().await;
@@ -145,15 +228,25 @@ impl Core {
             (tables.backing.place(file).map(|known| (known.base, known.carried)), tables.inodes.kind(file))
         };
         let base = if file.is_from_behind() { known.map_or(place.base, |(base, _)| base.min(place.base)) } else { 0 };
-        let is_written = is_written();
+        let (state, changed) = match carried() {
+            CarriedShare::Whole => (CarriedState::Whole, BTreeSet::new()),
+            CarriedShare::AllBut(mut changed, layout) => {
+                // Holes are made at all holders.
+                changed.retain(|index| self.cluster.chunk_server(file, &layout, *index) == self.index);
+                (CarriedState::Partly, changed)
+            }
+            CarriedShare::Unknown => (CarriedState::Unknown, BTreeSet::new()),
+        };
         let carried = match known {
             _ if self.backing().has_fault(BackingFault::ForgetsEvicted) => base,
             // Only files have their inodes elsewhere.
-            _ if !is_written && kind.is_none_or(|kind| kind == Kind::File) => place.size,
+            _ if state != CarriedState::Unknown && kind.is_none_or(|kind| kind == Kind::File) => place.size,
             Some((_, carried)) => carried,
             None => base,
         };
-        self.change([Record::Carried { id: file, place: BackingPlace { base, carried, ..place }, is_written }])
+        let put = |index| Record::StandingPut { file, index, standing: Standing::Dirty };
+        let carried = Record::Carried { id: file, place: BackingPlace { base, carried, ..place }, state };
+        self.change(std::iter::once(carried).chain(changed.into_iter().map(put)).collect::<Vec<_>>())
     }
 
     /// Begins to write what is here of a file, or joins whoever does at the same wish; waits a moment for the end.
@@ -178,14 +271,24 @@ impl Core {
     pub(super) fn register_share(&self, request: &WriteShareRequest) -> Rc<ShareWrite> {
         let share = Rc::new(ShareWrite {
             wish: request.wish,
+            layout: request.layout,
             is_begun: Cell::new(false),
             is_changed: Cell::new(false),
+            changed: RefCell::default(),
+            is_late: Cell::new(false),
+            is_whole: Cell::new(false),
             is_done: Cell::new(false),
             done: Notice::new(),
             written: Cell::new(0),
             patience: Rc::new(Cell::new(request.patience)),
             before: RefCell::new(None),
         });
+        // What was written beyond the size that the home knows is none of this, up to the end of the chunk.
+        if self.store.share(request.file.0).is_some_and(|known| known.end > request.size) {
+            let index = request.size / u64::from(request.layout.chunk_size);
+            share.is_changed.set(true);
+            share.changed.borrow_mut().add(FileChange::Chunks { first: index, limit: index + 1 });
+        }
         let mut shares = self.backing().shares.borrow_mut();
         if shares.len() >= SHARES_MAX {
             shares.retain(|_, share| !share.is_done.get());
@@ -193,10 +296,18 @@ impl Core {
         if let Some(before) = shares.insert(request.file.0, share.clone()) {
             // It need not go on.
             before.is_changed.set(true);
+            before.is_late.set(true);
             let is_at_work = before.is_begun.get() && !before.is_done.get();
             share.before.replace(if is_at_work { Some(before) } else { before.before.take() });
         }
         share
+    }
+
+    /// What somebody has announced is not in the inode yet, so it is carried once more.
+    pub(super) fn note_announced(&self, inode: &Inode) {
+        if !inode.announced().is_empty() {
+            self.backing().note_change(inode.attributes.id, FileChange::Attributes);
+        }
     }
 
     fn begin_share(self: &Rc<Self>, share: &Rc<ShareWrite>, request: WriteShareRequest) {
@@ -225,54 +336,70 @@ impl Core {
             // Who holds a file has asked for its place; but perhaps he has not heard yet.
             self.know_place(request.file, self.reactor.now() + self.options.timeout).await?;
         }
-        let chunks = self.chunks_here(request).await;
-        let absent = self.absent_below(request).await;
-        if chunks.is_empty() && absent.is_none() {
-            return Ok(());
-        }
-        let target = async { backing.tree.root().await?.open_to_write(&request.path).await };
-        let target = target.await.map_err(failed)?;
-        if share.is_changed.get() {
-            return Ok(());
-        }
-        // The home copies its own absent chunks, with those of servers that know nothing of the file.
-        if let Some(old) = absent.filter(|_| !is_home) {
-            let wants = |index| {
-                self.cluster.chunk_server(request.file, &request.layout, index) == self.index
-                    && self.tables.borrow().backing.get(request.file).is_some_and(|known| known.is_absent(index))
-            };
-            let copy = BaseCopy {
-                file: request.file,
-                old: &old,
-                layout: &request.layout,
-                size: request.size,
-                is_over: &|| share.is_changed.get(),
-                written: &share.written,
-            };
-            self.copy_base(copy, &wants, &target, &share.patience).await?;
-        }
-        for index in chunks {
-            self.write_chunk(share, request, index, &target).await?;
-            // It is written anew in any case.
-            if share.is_changed.get() {
-                return Ok(());
+        let is_over = || share.is_late.get() || request.mode == share_modes::WHOLE && share.is_changed.get();
+        let target = Target { request, share, file: OnceCell::new() };
+        match request.mode {
+            share_modes::IN_PLACE => self.write_dirty(&target, is_home).await?,
+            _ => {
+                // The home copies its own absent chunks, with those of servers that know nothing of the file. What comes
+                // here meanwhile is written with the others.
+                if let Some(old) = self.absent_below(request).await.filter(|_| !is_home) {
+                    self.copy_absent(&target, &old, &is_over).await?;
+                }
+                for index in self.chunks_here(request).await {
+                    // It is written anew in any case.
+                    if is_over() {
+                        return Ok(());
+                    }
+                    self.write_chunk(&target, index, false).await?;
+                }
             }
         }
         // The home syncs the file when all have written.
-        if !is_home && !backing.has_fault(BackingFault::SyncsNothing) {
-            target.sync().await.map_err(failed)?;
+        if let Some(file) = target.file.get()
+            && !is_home
+            && !backing.has_fault(BackingFault::SyncsNothing)
+        {
+            file.sync().await.map_err(failed)?;
         }
+        share.is_whole.set(!is_over());
         Ok(())
+    }
+
+    async fn copy_absent(
+        self: &Rc<Self>,
+        target: &Target<'_>,
+        old: &BackingPlace,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(), Failure> {
+        let WriteShareRequest { file, layout, size, .. } = target.request;
+        let wants = |index| {
+            self.cluster.chunk_server(*file, layout, index) == self.index
+                && self.tables.borrow().backing.get(*file).is_some_and(|known| known.is_absent(index))
+        };
+        let copy = BaseCopy { file: *file, old, layout, size: *size, is_over, written: &target.share.written };
+        self.copy_base(copy, &wants, target.open(self).await?, &target.share.patience).await
     }
 
     /// The chunks of a file that have bytes here, or zeros that are not behind.
     async fn chunks_here(self: &Rc<Self>, request: &WriteShareRequest) -> BTreeSet<u64> {
-        let (file, chunk_size) = (request.file, u64::from(request.layout.chunk_size));
-        let mut found: BTreeSet<u64> = match self.tables.borrow().backing.get(file) {
+        let file = request.file;
+        let found: BTreeSet<u64> = match self.tables.borrow().backing.get(file) {
             Some(taken_up) => taken_up.standings().map(|(index, _)| index).collect(),
             None => BTreeSet::new(),
         };
-        let mut from = 0;
+        self.add_chunks_with_data(request, 0, found).await
+    }
+
+    /// Adds those that have bytes here, from a chunk on.
+    pub(super) async fn add_chunks_with_data(
+        self: &Rc<Self>,
+        request: &WriteShareRequest,
+        first: u64,
+        mut found: BTreeSet<u64>,
+    ) -> BTreeSet<u64> {
+        let (file, chunk_size) = (request.file, u64::from(request.layout.chunk_size));
+        let mut from = first * chunk_size;
         while from < request.size {
             match self.store.next_data(file.0, from) {
                 (Some(offset), true) => {
@@ -309,38 +436,82 @@ impl Core {
         None
     }
 
-    /// Writes a chunk of which all that counts is here.
-    async fn write_chunk(
+    /// Writes a chunk of which all that counts is here; its zeros too, if there may be other bytes.
+    pub(super) async fn write_chunk(
         self: &Rc<Self>,
-        share: &ShareWrite,
-        request: &WriteShareRequest,
+        target: &Target<'_>,
         index: u64,
-        target: &BackingFile,
-    ) -> ShareResult {
+        writes_zeros: bool,
+    ) -> Result<(), Failure> {
+        let (share, request) = (target.share, target.request);
         let (file, chunk_size) = (request.file, u64::from(request.layout.chunk_size));
         let start = index * chunk_size;
         let size = request.size.saturating_sub(start).min(chunk_size) as u32;
         // What was there before has other bytes where zeros are here.
-        let (is_absent, writes_zeros) = match self.tables.borrow().backing.get(file) {
+        let (is_absent, is_below_base) = match self.tables.borrow().backing.get(file) {
             Some(taken_up) => (taken_up.is_absent(index), taken_up.begins_below_base(index)),
             None => (false, false),
         };
         let mut offset = 0;
-        while offset < size && !is_absent && !share.is_changed.get() {
+        while offset < size && !is_absent && !share.is_late.get() {
             let part = (size - offset).min(CALL_SIZE_MAX as u32);
             self.flush_turn(&share.patience, u64::from(part)).await;
             let read = self.store.read(file.0, index, offset, part)?;
             let has_bytes = read.pieces.iter().any(|piece| matches!(piece, Piece::Bytes(_)));
-            if has_bytes || writes_zeros {
+            if has_bytes || is_below_base || writes_zeros {
                 let mut bytes = Vec::with_capacity(part as usize);
                 read.append_to(&mut bytes);
-                let moved = target.write(start + u64::from(offset), bytes).await.0;
-                let written = moved.map_err(|error| self.backing().failure(error))? as u64;
-                add(&share.written, written);
-                add(&self.backing().counters.carried_bytes, written);
+                bytes.resize(part as usize, 0);
+                self.write_behind(target, start + u64::from(offset), bytes).await?;
             }
             offset += part;
         }
         Ok(())
+    }
+
+    /// Writes bytes of a share behind.
+    pub(super) async fn write_behind(
+        self: &Rc<Self>,
+        target: &Target<'_>,
+        offset: u64,
+        bytes: Vec<u8>,
+    ) -> Result<(), Failure> {
+        let backing = self.backing();
+        let moved = target.open(self).await?.write(offset, bytes).await.0;
+        let written = moved.map_err(|error| backing.failure(error))? as u64;
+        add(&target.share.written, written);
+        add(&backing.counters.carried_bytes, written);
+        Ok(())
+    }
+}
+
+/// The file behind to which a share is written; opened when something is.
+pub struct Target<'a> {
+    pub request: &'a WriteShareRequest,
+    pub share: &'a ShareWrite,
+    file: OnceCell<BackingFile>,
+}
+
+impl Target<'_> {
+    /// Errors: there is another file by now, of one that is updated in place.
+    pub async fn open(&self, core: &Rc<Core>) -> Result<&BackingFile, Failure> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let backing = core.backing();
+        let (path, inode) = (&self.request.path, self.request.inode);
+        let mut is_anew = false;
+        loop {
+            let opened = async { backing.tree.root().await?.open_to_write(path).await };
+            let opened = opened.await.map_err(|error| backing.failure(error))?;
+            if inode == 0 || opened.look().await.map_err(|error| backing.failure(error))?.identity.inode == inode {
+                return Ok(self.file.get_or_init(|| opened));
+            }
+            if is_anew {
+                return Err(backing.changed(path));
+            }
+            opened.set_stale();
+            is_anew = true;
+        }
     }
 }

@@ -35,6 +35,26 @@ impl Standing {
     }
 }
 
+/// How much of what a server has of a file is behind when a flush of it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CarriedState {
+    /// All: nothing was changed meanwhile.
+    Whole = 0,
+    /// What was behind before, and perhaps more.
+    Unknown = 1,
+    /// All but the chunks that are said to be dirty after this.
+    Partly = 2,
+}
+
+impl CarriedState {
+    pub fn of_code(code: u8) -> Option<CarriedState> {
+        [CarriedState::Whole, CarriedState::Unknown, CarriedState::Partly]
+            .into_iter()
+            .find(|state| *state as u8 == code)
+    }
+}
+
 /// What is known of a chunk.
 struct KnownChunk {
     standing: Standing,
@@ -44,7 +64,8 @@ struct KnownChunk {
 /// Something that was taken up, or carried.
 pub struct TakenUp {
     pub place: BackingPlace,
-    /// Of its chunks on this server that begin below its base and are here, and of those that were ever evicted.
+    /// Of its chunks on this server that begin below its base and are here, and of others those that were evicted, or
+    /// written since they were carried.
     standings: BTreeMap<u64, KnownChunk>,
     /// Those of them that are dirty, and absent.
     dirty: u64,
@@ -53,6 +74,8 @@ pub struct TakenUp {
     pub is_named: bool,
     /// Something of it was changed on this server since both sides were the same.
     pub is_written: bool,
+    /// That may be any of the chunks that were carried and of which nothing is known; else they are as they were.
+    is_rest_written: bool,
     /// Uses of its other chunks.
     rest_uses: ChunkUses,
     /// Those of them below this one were offered for eviction; in memory alone.
@@ -117,13 +140,31 @@ impl TakenUp {
     pub fn is_clean(&self, index: u64) -> bool {
         match self.standing(index) {
             Some(standing) => standing == Standing::Clean,
-            None => !self.begins_below_base(index) && self.has_carried_rest() && self.is_carried(index),
+            None => !self.begins_below_base(index) && !self.is_rest_written && self.is_carried(index),
         }
     }
 
-    /// Whether what is here of it from the base on is behind as well.
+    /// Whether chunks of it from the base on are behind as well of which nothing else is known.
     pub fn has_carried_rest(&self) -> bool {
-        !self.is_written && self.place.base < self.place.carried
+        !self.is_rest_written && self.place.base < self.place.carried
+    }
+
+    /// A chunk that begins below this size, and of which nothing else is known, is behind as it is here.
+    pub fn known_end(&self) -> u64 {
+        if self.is_rest_written { self.place.base } else { self.place.base.max(self.place.carried) }
+    }
+
+    /// Whether a write to a chunk is to be noted, for it was behind as it was.
+    pub fn notes_write(&self, index: u64) -> bool {
+        self.standing(index) != Some(Standing::Dirty)
+            && (self.is_followed(index) || self.is_carried(index) && !self.is_rest_written)
+    }
+
+    /// The same for a hole in chunks of which nothing else is known; the index of the first and one after the last.
+    pub fn rest_indexes(&self, start: u64, end: u64) -> Option<(u64, u64)> {
+        let (first, limit) = (self.place.base.div_ceil(self.chunk_size()), self.place.carried.div_ceil(self.chunk_size()));
+        let (first, limit) = (first.max(start / self.chunk_size()), limit.min(end.div_ceil(self.chunk_size())));
+        (self.has_carried_rest() && first < limit).then_some((first, limit))
     }
 
     /// Whether a chunk begins below what was carried.
@@ -227,8 +268,17 @@ impl BackingTables {
 
     pub fn put_place(&mut self, id: FileId, place: BackingPlace) {
         let Some(known) = self.taken_up.get_mut(&id.0) else {
-            let (standings, dirty, absent, is_named, is_written, rest_uses, offered) = Default::default();
-            let taken_up = TakenUp { place, standings, dirty, absent, is_named, is_written, rest_uses, offered };
+            let taken_up = TakenUp {
+                place,
+                standings: BTreeMap::new(),
+                dirty: 0,
+                absent: 0,
+                is_named: false,
+                is_written: false,
+                is_rest_written: false,
+                rest_uses: ChunkUses::default(),
+                offered: 0,
+            };
             let has_rest = taken_up.has_carried_rest();
             self.taken_up.insert(id.0, taken_up);
             // Perhaps it is written: that comes later, and is seen when it is its turn.
@@ -246,16 +296,19 @@ impl BackingTables {
     }
 
     /// What was here when a flush began is behind now, at this place.
-    pub fn put_carried(&mut self, id: FileId, place: BackingPlace, is_written: bool) {
+    pub fn put_carried(&mut self, id: FileId, place: BackingPlace, state: CarriedState) {
         self.put_place(id, place);
         self.nexts.remove(&id.0);
         let Some(taken_up) = self.taken_up.get_mut(&id.0) else { return };
-        taken_up.is_written = is_written;
-        if is_written {
-            self.written.insert(id.0);
+        taken_up.is_written = state != CarriedState::Whole;
+        match taken_up.is_written {
+            true => self.written.insert(id.0),
+            false => self.written.remove(&id.0),
+        };
+        if state == CarriedState::Unknown {
             return;
         }
-        self.written.remove(&id.0);
+        taken_up.is_rest_written = false;
         let before = taken_up.counts();
         let mut clean = Vec::new();
         for (index, here) in taken_up.standings.iter_mut().filter(|(_, here)| here.standing == Standing::Dirty) {
@@ -271,11 +324,18 @@ impl BackingTables {
         clean.into_iter().for_each(|key| self.offer(key));
     }
 
-    pub fn note_written(&mut self, id: FileId) {
+    pub fn note_written(&mut self, id: FileId, rest: bool) {
         if let Some(taken_up) = self.taken_up.get_mut(&id.0) {
             taken_up.is_written = true;
+            taken_up.is_rest_written |= rest;
             self.written.insert(id.0);
         }
+    }
+
+    /// Numbers of the inodes behind that are being written to, or were in an earlier life.
+    pub fn being_written(&self) -> impl Iterator<Item = u64> {
+        let places = self.taken_up.values().map(|taken_up| &taken_up.place).chain(self.nexts.values());
+        places.filter(|place| place.is_being_written()).map(|place| place.inode)
     }
 
     pub fn put_next(&mut self, id: FileId, place: BackingPlace) {
@@ -528,7 +588,7 @@ impl BackingTables {
                 put(&Record::StandingPut { file: id, index, standing });
             }
             if taken_up.is_written {
-                put(&Record::Written(id));
+                put(&Record::Written { id, rest: taken_up.is_rest_written });
             }
         }
         if let Some(place) = self.next(id) {

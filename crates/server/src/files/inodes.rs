@@ -107,6 +107,11 @@ impl Inode {
         self.spread().map_or(&[], |spread| &spread.holders)
     }
 
+    /// The holders but for one server.
+    pub fn other_holders(&self, server: u32) -> Vec<u32> {
+        self.holders().iter().copied().filter(|holder| *holder != server).collect()
+    }
+
     /// Notes an announcement. False when nothing changed: it was known, or is older than the one that stands.
     pub fn announce(&mut self, server: u32, generation: u32) -> bool {
         let spread = self.spread_mut();

@@ -1,7 +1,7 @@
 //! Journal entries of names, inodes, sessions and intents: after-images, so that replaying one twice, or over a
 //! checkpoint that already holds it, changes nothing. docs/names.md lists them byte by byte.
 
-use crate::backing::table::{RootIdentity, Standing};
+use crate::backing::table::{CarriedState, RootIdentity, Standing};
 use crate::coordination::intents::{Intent, Origin};
 use crate::coordination::prepared::PreparedChange;
 use crate::files::file_locks::ranges::OwnerRange;
@@ -226,13 +226,16 @@ pub enum Record<'a> {
     },
     /// All names that a directory has behind, and that belong to this server, are known here.
     Listed(FileId),
-    /// Something that is behind was changed on this server.
-    Written(FileId),
-    /// What was here when a flush began is behind, at this place; whether it was changed since.
+    /// Something that is behind was changed on this server; whether that may be any of its carried chunks.
+    Written {
+        id: FileId,
+        rest: bool,
+    },
+    /// What was here when a flush began is behind, at this place.
     Carried {
         id: FileId,
         place: BackingPlace,
-        is_written: bool,
+        state: CarriedState,
     },
     /// A flush is about to give what it has written its name, which is going to be this place.
     NextPut {
@@ -308,7 +311,7 @@ impl Record<'_> {
             Record::DifferencePut { .. } => kind::DIFFERENCE_PUT,
             Record::DifferenceDelete { .. } => kind::DIFFERENCE_DELETE,
             Record::Listed(_) => kind::LISTED,
-            Record::Written(_) => kind::WRITTEN,
+            Record::Written { .. } => kind::WRITTEN,
             Record::Carried { .. } => kind::CARRIED,
             Record::NextPut { .. } => kind::NEXT_PUT,
             Record::DirectoryForgotten(_) => kind::DIRECTORY_FORGOTTEN,
@@ -455,14 +458,16 @@ impl Record<'_> {
                 id.encode(out);
                 place.encode(out);
             }
-            Record::Carried { id, place, is_written } => {
+            Record::Carried { id, place, state } => {
                 id.encode(out);
                 place.encode(out);
-                is_written.encode(out);
+                out.push(*state as u8);
             }
-            Record::PlaceDelete(id) | Record::Listed(id) | Record::Written(id) | Record::DirectoryForgotten(id) => {
-                id.encode(out)
+            Record::Written { id, rest } => {
+                id.encode(out);
+                rest.encode(out);
             }
+            Record::PlaceDelete(id) | Record::Listed(id) | Record::DirectoryForgotten(id) => id.encode(out),
             Record::StandingPut { file, index, standing } => {
                 file.encode(out);
                 index.encode(out);
@@ -605,11 +610,11 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
             Record::DifferenceDelete { directory: Decode::decode(&mut input)?, name: rest(&mut input)? }
         }
         kind::LISTED => Record::Listed(Decode::decode(&mut input)?),
-        kind::WRITTEN => Record::Written(Decode::decode(&mut input)?),
+        kind::WRITTEN => Record::Written { id: Decode::decode(&mut input)?, rest: Decode::decode(&mut input)? },
         kind::CARRIED => Record::Carried {
             id: Decode::decode(&mut input)?,
             place: Decode::decode(&mut input)?,
-            is_written: Decode::decode(&mut input)?,
+            state: CarriedState::of_code(Decode::decode(&mut input)?).ok_or(Malformed("state of a carried file"))?,
         },
         kind::NEXT_PUT => Record::NextPut { id: Decode::decode(&mut input)?, place: Decode::decode(&mut input)? },
         kind::DIRECTORY_FORGOTTEN => Record::DirectoryForgotten(Decode::decode(&mut input)?),
@@ -771,8 +776,8 @@ pub mod tests {
                     same_as: FileId::default(),
                 },
             },
-            Record::Written(file),
-            Record::Carried { id: file, place: place.clone(), is_written: true },
+            Record::Written { id: file, rest: true },
+            Record::Carried { id: file, place: place.clone(), state: CarriedState::Partly },
             Record::NextPut { id: file, place: place.clone() },
             Record::DirectoryForgotten(file),
             Record::DifferenceDelete { directory: file, name: b"name" },

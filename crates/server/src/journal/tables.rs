@@ -255,8 +255,8 @@ impl Tables {
             }
             Record::DifferenceDelete { directory, name } => self.backing.remove_difference(directory, name),
             Record::Listed(directory) => self.backing.note_listed(directory),
-            Record::Written(id) => self.backing.note_written(id),
-            Record::Carried { id, place, is_written } => self.backing.put_carried(id, place, is_written),
+            Record::Written { id, rest } => self.backing.note_written(id, rest),
+            Record::Carried { id, place, state } => self.backing.put_carried(id, place, state),
             Record::NextPut { id, place } => self.backing.put_next(id, place),
             Record::DirectoryForgotten(directory) => self.backing.forget_directory(directory),
             Record::Numbers { number_limit, generation_limit } => {

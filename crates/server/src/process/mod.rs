@@ -333,6 +333,11 @@ impl Server {
         self.core.backing.as_ref().map_or_else(Vec::new, BackingUse::log)
     }
 
+    /// Numbers of the inodes behind that a flush updates where they are, or has begun to.
+    pub fn updated_behind(&self) -> Vec<u64> {
+        self.core.tables.borrow().backing.being_written().collect()
+    }
+
     /// Calls on the backing tree that have not ended, longest first.
     pub fn backing_calls(&self) -> Vec<CallStatus> {
         self.core.backing.as_ref().map_or_else(Vec::new, BackingUse::calls)

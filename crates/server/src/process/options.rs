@@ -129,6 +129,9 @@ pub struct Flushing {
     pub on_conflict: ConflictPolicy,
     /// How long a server that is told to end carries changes at most.
     pub grace: Nanos,
+    /// Files of fewer bytes are replaced as a whole behind, larger ones updated where they are; `u64::MAX` has all
+    /// replaced.
+    pub atomic_below: u64,
 }
 
 impl Default for Flushing {
@@ -141,6 +144,7 @@ impl Default for Flushing {
             writers: 16,
             on_conflict: ConflictPolicy::Both,
             grace: 20_000_000_000,
+            atomic_below: 1 << 20,
         }
     }
 }

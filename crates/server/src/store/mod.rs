@@ -284,6 +284,16 @@ pub enum ChunkChanges {
     Hole { start: u64, end: u64 },
 }
 
+impl ChunkChanges {
+    /// The part of it below a size of the file, if it is a hole.
+    pub fn below(self, size: u64) -> ChunkChanges {
+        match self {
+            ChunkChanges::Hole { start, end } => ChunkChanges::Hole { start, end: end.min(size).max(start) },
+            write => write,
+        }
+    }
+}
+
 /// Entries that become durable together. Dropped without a commit, nothing happened.
 pub struct Transaction {
     store: Store,

@@ -1,6 +1,6 @@
 //! Changes that go behind by themselves.
 
-use crate::backing::{flush, write};
+use crate::backing::{contents, find, flush, pattern, write};
 use crate::support::*;
 use reactor::Nanos;
 use reactor::sim::World;
@@ -262,6 +262,149 @@ fn ends_are_not_held_up() {
         assert!(end_all(&test) < 10 * SECOND, "seed {seed}");
         test.world.set_backing_read_only(false);
         assert_eq!(test.world.outsider().list(""), [b"d".to_vec()], "seed {seed}");
+        test.settle();
+    }
+}
+
+/// Goal: a file that is there already is updated where it is, by its dirty chunks alone: it keeps its inode, what was
+/// cut and has grown again reads as zeros there, and what was evicted stays. The same after all servers were started
+/// again.
+/// Method: writes, holes, cuts and growth at random over any number of servers, a flush after each few of them.
+#[test]
+fn large_files_are_updated_where_they_are() {
+    for seed in 0..24 {
+        let flushing = Flushing { atomic_below: 0, ..of_policy(FlushPolicy::Manual) };
+        let fill = |world: &World| world.outsider().write("old", 0, &pattern(7, 50_000));
+        let (test, ()) = TestCluster::over_a_flushed_site(seed, 1 + seed as u32 % 4, flushing, fill);
+        let (caller, site) = (test.caller(0, 1), test.world.outsider());
+        let mut expected = [pattern(7, 50_000), pattern(3, 61_000)];
+        let own = caller.clone();
+        let bytes = expected[1].clone();
+        test.run(0, async move {
+            let made = own.create(ROOT, "new").await.expect("made");
+            write(&own, &made, 0, &bytes).await;
+            assert_eq!(flush(&own).await.failed, 0);
+        });
+        let inodes = ["old", "new"].map(|path| site.inode(path));
+        let mut state = seed * 2 + 1;
+        let mut random = |limit: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % limit
+        };
+        for round in 0..12 {
+            for _ in 0..1 + random(3) {
+                let which = random(2) as usize;
+                let (path, kind) = (["old", "new"][which], random(4));
+                let bytes = &mut expected[which];
+                let size = bytes.len() as u64;
+                let at = random(size.max(1));
+                let own = caller.clone();
+                match kind {
+                    0 if size > 20_000 => {
+                        bytes.truncate(at.max(5_000) as usize);
+                        let size = bytes.len() as u64;
+                        test.run(0, async move {
+                            let file = find(&own, path).await.expect("there");
+                            own.truncate(file.id, size).await.expect("cut");
+                        });
+                    }
+                    1 => {
+                        bytes.resize(bytes.len() + random(15_000) as usize, 0);
+                        let size = bytes.len() as u64;
+                        test.run(0, async move {
+                            let file = find(&own, path).await.expect("there");
+                            own.truncate(file.id, size).await.expect("grown");
+                        });
+                    }
+                    _ => {
+                        let piece = pattern(seed * 100 + round, 1 + random(9_000) as usize);
+                        let end = at as usize + piece.len();
+                        bytes.resize(bytes.len().max(end), 0);
+                        bytes[at as usize..end].copy_from_slice(&piece);
+                        test.run(0, async move {
+                            let file = find(&own, path).await.expect("there");
+                            write(&own, &file, at, &piece).await;
+                        });
+                    }
+                }
+            }
+            if random(3) == 0 {
+                test.server_indexes().for_each(|index| while test.server(index).evict_some() {});
+            }
+            let own = caller.clone();
+            test.run(0, async move { assert_eq!(flush(&own).await.failed, 0, "seed {seed}, round {round}") });
+            for ((path, bytes), inode) in ["old", "new"].iter().zip(&expected).zip(inodes) {
+                assert!(site.read(path).as_ref() == Some(bytes), "seed {seed}, round {round}: {path}");
+                assert_eq!(site.inode(path), inode, "seed {seed}, round {round}: {path} is another file");
+            }
+            if random(4) == 0 {
+                test.settle();
+                test.server_indexes().for_each(|index| test.restart(index));
+            }
+        }
+        for (path, bytes) in ["old", "new"].iter().zip(expected) {
+            let own = caller.clone();
+            test.run(0, async move {
+                let file = find(&own, path).await.expect("there");
+                assert!(contents(&own, &file).await.expect("read") == bytes, "seed {seed}: {path}");
+            });
+        }
+        test.settle();
+    }
+}
+
+/// Goal: what is written to all the time goes behind all the same, under a hidden name, so that there is room for more,
+/// and gets its name when it is quiet, with nothing written anew that was behind.
+#[test]
+fn what_is_never_quiet_goes_behind() {
+    for seed in 0..8 {
+        let flushing = Flushing { atomic_below: 0, ..of_policy(FlushPolicy::Manual) };
+        let (test, ()) = TestCluster::over_a_flushed_site(seed, 1 + seed as u32 % 3, flushing, |_| ());
+        let (caller, site) = (test.caller(0, 1), test.world.outsider());
+        let own = caller.clone();
+        let mut bytes = pattern(seed, 400_000);
+        let first = bytes.clone();
+        let file = test.run(0, async move {
+            let made = own.create(ROOT, "busy").await.expect("made");
+            write(&own, &made, 0, &first).await;
+            made
+        });
+        let (is_over, rounds) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0usize)));
+        let (own, over, count, reactor) =
+            (test.caller(1, 2), is_over.clone(), rounds.clone(), test.reactor_of_caller(1));
+        let writer = test.spawn(1, async move {
+            while !over.get() {
+                write(&own, &file, 5_000, &pattern(1_000 + count.get() as u64, 3_000)).await;
+                count.set(count.get() + 1);
+                reactor.sleep(MILLISECOND).await;
+            }
+        });
+        let own = caller.clone();
+        let reply = test.run(0, async move { flush(&own).await });
+        assert_eq!(reply.failed, 1, "seed {seed}: it is written to all the time");
+        let names = site.list("");
+        let parked = names.iter().find(|name| name.ends_with(b"-parked"));
+        let parked = parked.unwrap_or_else(|| panic!("seed {seed}: {names:?}, {:?}", String::from_utf8_lossy(&reply.reasons[0])));
+        let inode = site.inode(&String::from_utf8_lossy(parked));
+        test.server_indexes().for_each(|index| while test.server(index).evict_some() {});
+        let numbers = || test.server_indexes().flat_map(|index| test.server(index).backing_numbers());
+        let sum = |wanted: &str| numbers().filter(|(name, _)| *name == wanted).map(|(_, number)| number).sum::<u64>();
+        assert!(sum("evicted_bytes") > 350_000, "seed {seed}: {}", sum("evicted_bytes"));
+        is_over.set(true);
+        test.wait(&writer);
+        let before = sum("carried_bytes");
+        bytes[5_000..8_000].copy_from_slice(&pattern(999 + rounds.get() as u64, 3_000));
+        let own = caller.clone();
+        test.run(0, async move { assert_eq!(flush(&own).await.failed, 0) });
+        assert!(site.read("busy").as_ref() == Some(&bytes), "seed {seed}");
+        assert_eq!(site.inode("busy"), inode, "seed {seed}: it was renamed");
+        assert_eq!(site.list(""), vec![b"busy".to_vec()], "seed {seed}");
+        assert!(sum("carried_bytes") - before <= 2 * 4096, "seed {seed}: one chunk was written, or two");
+        let own = caller.clone();
+        test.run(0, async move {
+            let file = find(&own, "busy").await.expect("there");
+            assert!(contents(&own, &file).await.expect("read") == bytes, "seed {seed}");
+        });
         test.settle();
     }
 }

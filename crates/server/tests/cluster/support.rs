@@ -34,6 +34,7 @@ pub const MANUAL: Flushing = Flushing {
     writers: 16,
     on_conflict: ConflictPolicy::Both,
     grace: 20 * SECOND,
+    atomic_below: 1 << 20,
 };
 
 /// A world with servers and nodes for callers.

@@ -5,7 +5,7 @@ use crate::commands::{check, clean, logs};
 use crate::{down, hosts, mount, report, run, salvage, server, status, top, up};
 
 /// What a new cluster is to be like, which `up`, `run` and `config` know alike.
-pub const NEW_CLUSTER: [&str; 33] = [
+pub const NEW_CLUSTER: [&str; 34] = [
     "servers",
     "hosts",
     "per-host",
@@ -22,6 +22,7 @@ pub const NEW_CLUSTER: [&str; 33] = [
     "flush-age",
     "flush-rate",
     "flush-writers",
+    "flush-atomic",
     "on-conflict",
     "grace-ms",
     "chunk-size",
@@ -44,8 +45,8 @@ pub const NEW_CLUSTER: [&str; 33] = [
 const MOUNT: [&str; 9] =
     ["mount", "threads", "io-uring", "keep-entries", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 43] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
-static RUN_OPTIONS: [&str; 45] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "report"], &MOUNT]);
+static UP_OPTIONS: [&str; 44] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
+static RUN_OPTIONS: [&str; 46] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "report"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
@@ -411,6 +412,7 @@ pub static ROWS: &[Command] = &[
             "flush-age",
             "flush-rate",
             "flush-writers",
+            "flush-atomic",
             "on-conflict",
             "grace-ms",
             "log",

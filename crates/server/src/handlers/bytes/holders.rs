@@ -118,8 +118,8 @@ pub fn reserve_chunks(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
     })
 }
 
-/// Attempts at something for which room was lacking: others may take what each of them frees, so they go on for a
-/// time-out.
+/// Attempts at something for which room was lacking: others may take what each of them frees, so they go on for a part
+/// of the time-out.
 #[derive(Default)]
 pub struct Rounds(Option<Nanos>);
 
@@ -127,7 +127,7 @@ impl Rounds {
     /// Returns when it may be tried again, or with the failure when that is of no use.
     pub async fn next(&mut self, core: &Rc<Core>, failure: Failure) -> Result<(), Failure> {
         let now = core.reactor.now();
-        let limit = *self.0.get_or_insert(now + core.options.timeout);
+        let limit = *self.0.get_or_insert(now + core.options.timeout / 4);
         if failure.status != Status::NoSpace || now >= limit {
             return Err(failure);
         }
