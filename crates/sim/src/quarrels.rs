@@ -154,13 +154,17 @@ fn problems(
             names.any(|(_, seen)| seen == theirs)
         };
         let is_beside = beside(THEIRS);
-        let is_listed = report.failures.iter().any(|(failed, _)| failed == path.as_bytes());
+        let reason = report.failures.iter().find(|(failed, _)| failed == path.as_bytes());
+        let reason = reason.map(|(_, reason)| reason.as_str());
+        let is_listed = reason.is_some();
+        // Then what has lost its name waits for whoever has it open, whatever has it by now.
+        let is_open = reason.is_some_and(|reason| reason.contains("is still open here"));
         if there != Some(theirs) && !(policy == ConflictPolicy::Ours && is_beside) {
             problems.push(format!("quarrel about {path}: theirs is not there any more"));
         }
         let is_ours_here = here == ours.as_ref();
         let is_as_wanted = match policy {
-            _ if is_listed => is_ours_here,
+            _ if is_listed && !is_open || is_open && is_ours_here => is_ours_here,
             ConflictPolicy::Both => false,
             ConflictPolicy::Ours => is_ours_here && there == ours.as_ref() && is_beside,
             ConflictPolicy::Theirs => here == Some(theirs) && there == Some(theirs),
@@ -176,7 +180,7 @@ fn problems(
                 Some(_) => "something else",
             };
             problems.push(format!(
-                "quarrel about {path} ({policy:?}): here is {}, there is {}, listed: {is_listed}, \
+                "quarrel about {path} ({policy:?}): here is {}, there is {}, listed: {reason:?}, \
                  carried: {was_carried}",
                 words(here),
                 words(there)
