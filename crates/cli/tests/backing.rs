@@ -184,6 +184,24 @@ fn more_than_the_store_holds() {
     ground.run(&["down"]);
 }
 
+/// Goal: one file that is several times as large as all stores is written and read in one go.
+#[test]
+fn a_file_larger_than_the_stores() {
+    let ground = Ground::new("evict-large");
+    let behind = ground.path.join("behind");
+    fs::create_dir(&behind).unwrap();
+    let up = ["up", "--servers", "2", "--store", "memory,size=32M", "--backing"];
+    ground.run(&[&up[..], &[behind.to_str().unwrap()]].concat());
+    let bytes: Vec<u8> = (0..150_000_000u32).map(|at| (at / 7 % 251) as u8).collect();
+    fs::write(ground.path.join("large"), &bytes).unwrap();
+    ground.run(&["cp", "large", ":/large"]);
+    ground.run(&["cp", ":/large", "back"]);
+    assert!(fs::read(ground.path.join("back")).unwrap() == bytes);
+    ground.run(&["down"]);
+    assert!(fs::read(behind.join("large")).unwrap() == bytes);
+    assert_eq!(fs::read_dir(&behind).unwrap().count(), 1, "nothing of ours is left there");
+}
+
 /// Goal: whatever is changed of the tree, `down` carries it back: bytes where the tree had none, attributes alone,
 /// names.
 /// Method: one change each to a new cluster over the same tree, and none.
