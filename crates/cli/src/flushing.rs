@@ -9,16 +9,8 @@ use reactor::Nanos;
 use server::{ConflictPolicy, FlushPolicy, Flushing};
 
 /// The options, as they are called.
-const KEYS: [&str; 8] = [
-    "flush",
-    "flush-idle-ms",
-    "flush-age",
-    "flush-rate",
-    "flush-writers",
-    "flush-atomic",
-    "on-conflict",
-    "grace-ms",
-];
+const KEYS: [&str; 8] =
+    ["flush", "flush-idle-ms", "flush-age", "flush-rate", "flush-writers", "flush-atomic", "on-conflict", "grace-ms"];
 const ALL: &str = "all";
 const NANOS_PER_MS: Nanos = 1_000_000;
 const NANOS_PER_SECOND: Nanos = 1_000 * NANOS_PER_MS;

@@ -222,9 +222,7 @@ pub fn look(world: &World, client: &SimClient, limit: Nanos) -> Result<View, Str
 /// Whether changes go back in a run.
 pub fn is_wanted(profile: &Profile) -> bool {
     use crate::profile::Sabotage;
-    use server::BackingFault::{
-        ForgetsEvicted, LosesChunkChanges, LosesWritesInFlush, ReplacesOthers, SyncsNothing,
-    };
+    use server::BackingFault::{ForgetsEvicted, LosesChunkChanges, LosesWritesInFlush, ReplacesOthers, SyncsNothing};
     let needs = matches!(
         profile.sabotage,
         Sabotage::Backing(ForgetsEvicted | LosesChunkChanges | LosesWritesInFlush | ReplacesOthers | SyncsNothing)

@@ -11,14 +11,14 @@
 //!    server has journalled the new place nobody is told the old one (`moving`).
 //! 4. What is written counts as carried only when all holders have said that nothing was changed since they began.
 
-use super::attributes_behind::{owner_wanted, set_as_far_as_allowed, set_rights};
+use super::attributes_behind::{owner_wanted, set_as_far_as_allowed};
 use super::base_copy::BaseCopy;
 use super::conflicts::is_conflict;
 use super::flush::WAIT_NS;
-use super::pace::Patience;
-use super::table::known_of;
 use super::in_place::InPlace;
+use super::pace::Patience;
 use super::shares::CarriedShare;
+use super::table::known_of;
 use super::{BackingFault, BackingUse, add, joined};
 use crate::core::{Core, Failure, Notice, all, until};
 use crate::files::inodes::Inode;
@@ -101,9 +101,6 @@ pub fn is_next(found: &BackingAttributes, next: &KnownBehind) -> bool {
         }
     }
 }
-
-/// What stands for a directory that is not there yet.
-const NEW_DIRECTORY: KnownBehind = KnownBehind { inode: 0, size: 0, mtime: 0, ctime: 0 };
 
 /// By what something is known that was found.
 pub fn known_found(found: &BackingAttributes) -> KnownBehind {
@@ -231,7 +228,7 @@ impl Core {
     }
 
     /// The directory that a wish is about, its path, and the name in it.
-    async fn open_parent<'a>(
+    pub(super) async fn open_parent<'a>(
         self: &Rc<Self>,
         request: &'a CarryInodeRequest,
     ) -> Result<(BackingDirectory, &'a [u8], &'a [u8]), Failure> {
@@ -253,99 +250,6 @@ impl Core {
     /// The directory in which something is behind, if it is there.
     pub(super) async fn open_parent_of(self: &Rc<Self>, place: &BackingPlace) -> Result<BackingDirectory, Failure> {
         Ok(self.open_behind(place.parent, self.reactor.now() + self.options.timeout).await?.1)
-    }
-
-    async fn carry_directory(self: &Rc<Self>, request: &CarryInodeRequest, inode: &Inode) -> Result<Carried, Failure> {
-        let backing = self.backing();
-        let failed = |error| backing.failure(error);
-        let (parent, _, name) = self.open_parent(request).await?;
-        let attributes = &inode.attributes;
-        self.move_directory(request, (&parent, name)).await?;
-        let was_there = backing.look_for(&parent, name).await?.is_some();
-        if !was_there {
-            self.note_next(request, NEW_DIRECTORY).await?;
-            match parent.make_directory(name, 0o700).await {
-                Err(error) if !error.is_taken() => return Err(failed(error)),
-                _ => {}
-            }
-        }
-        let found = backing.look_for(&parent, name).await?;
-        let found = found.filter(|found| found.kind == FileKind::Directory);
-        let found = found.ok_or_else(|| words("there is something else there that is no directory"))?;
-        if was_there && self.checks_identity() && !self.may_be_own(request, &found) {
-            return Err(backing.changed(&request.path));
-        }
-        set_rights(backing, &parent, name, attributes, &found).await?;
-        backing.sync_names(&parent).await?;
-        let known = known_found(&found);
-        let place = self.place_of(request, &found, attributes, 0);
-        self.put_carried_here(request.id, place, &|| match has_other_rights(self, request.id, attributes) {
-            true => CarriedShare::Unknown,
-            false => CarriedShare::Whole,
-        })
-        .await?;
-        if !request.is_parked {
-            self.note_now(request, &known).await?;
-        }
-        Ok(Carried { known, settled: Vec::new() })
-    }
-
-    /// Moves a directory behind to where it is here, with all that is in it. Whoever has a path that leads through it
-    /// finds that out when he meets with something else there (`open_behind`).
-    async fn move_directory(
-        self: &Rc<Self>,
-        request: &CarryInodeRequest,
-        (parent, name): (&BackingDirectory, &[u8]),
-    ) -> Result<(), Failure> {
-        let backing = self.backing();
-        let old = self.tables.borrow().backing.place(request.id).cloned();
-        let Some(old) = old.filter(|old| old.inode != 0 && !is_at(old, request)) else { return Ok(()) };
-        let place = BackingPlace { parent: request.parent, path: request.path.clone(), ..old.clone() };
-        let old_parent = self.open_parent_of(&old).await?;
-        let is_it = |found: &BackingAttributes| found.kind == FileKind::Directory && found.identity.inode == old.inode;
-        let there = backing.look_for(parent, name).await?;
-        // Else an earlier attempt has moved it.
-        if !there.as_ref().is_some_and(is_it) {
-            if !backing.look_for(&old_parent, old.name()).await?.as_ref().is_some_and(is_it) {
-                return Err(backing.changed(&old.path));
-            }
-            let is_known =
-                |found: &BackingAttributes| request.known.as_ref().is_some_and(|known| is_known(found, known));
-            let mode = match &there {
-                None => RenameMode::NoReplace,
-                Some(found) if is_known(found) && found.kind == FileKind::Directory => RenameMode::Replace,
-                Some(_) => return Err(words("there is something else of that name there")),
-            };
-            if !request.is_parked {
-                self.note_next(request, KnownBehind { inode: old.inode, ..NEW_DIRECTORY }).await?;
-            }
-            if self.is_journal_low() {
-                self.checkpoints.finished().wait().await;
-            }
-            self.change([Record::NextPut { id: request.id, place: place.clone() }])?;
-            self.syncs.durable().await?;
-            let renamed = old_parent.rename(old.name(), parent, name, mode).await;
-            let now = backing.look_for(parent, name).await?;
-            match (now.as_ref().is_some_and(is_it), renamed) {
-                (true, _) => {}
-                (false, Err(error)) if error.is_not_empty() => return Err(words(NOT_EMPTY)),
-                (false, Err(error)) => return Err(backing.failure(error)),
-                (false, Ok(())) => return Err(words("somebody else is changing the same name there")),
-            }
-        }
-        backing.sync_names(parent).await?;
-        backing.sync_names(&old_parent).await?;
-        self.leave(request.id, request.parent, request_name(request)).await?;
-        self.put_carried_here(request.id, place, &|| CarriedShare::Unknown).await
-    }
-
-    /// Whether a directory that is there already is this one: the one that it was, or that an earlier flush made; or
-    /// anybody's, if it was never there.
-    fn may_be_own(&self, request: &CarryInodeRequest, found: &BackingAttributes) -> bool {
-        let tables = self.tables.borrow();
-        let own = tables.backing.place(request.id).filter(|own| is_at(own, request) && own.inode != 0);
-        own.is_none_or(|own| own.inode == found.identity.inode)
-            || request.known.as_ref().is_some_and(|known| is_known(found, known))
     }
 
     async fn carry_symlink(self: &Rc<Self>, request: &CarryInodeRequest, inode: &Inode) -> Result<Carried, Failure> {
@@ -377,7 +281,11 @@ impl Core {
         Ok(Carried { known, settled })
     }
 
-    async fn carry_file(self: &Rc<Self>, request: &CarryInodeRequest, task: &Rc<CarryTask>) -> Result<Carried, Failure> {
+    async fn carry_file(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        task: &Rc<CarryTask>,
+    ) -> Result<Carried, Failure> {
         let mut is_unfit = false;
         for attempt in 0..ATTEMPTS_MAX {
             if attempt > 0 && task.patience.get() > flush_patience::NONE {
@@ -567,7 +475,11 @@ impl Core {
     }
 
     /// Whether a file was changed since its holders began to write, or a holder has come.
-    pub(super) async fn was_changed(self: &Rc<Self>, holders: &[u32], share: &WriteShareRequest) -> Result<bool, Failure> {
+    pub(super) async fn was_changed(
+        self: &Rc<Self>,
+        holders: &[u32],
+        share: &WriteShareRequest,
+    ) -> Result<bool, Failure> {
         for holder in holders.iter().filter(|holder| **holder != self.index) {
             let reply = self.ask_share(*holder, share).await?;
             // One that was started again writes anew.
@@ -707,7 +619,7 @@ impl Core {
         self.tables.borrow().backing.place(id).map_or(0, |place| place.base)
     }
 
-    fn place_of(
+    pub(super) fn place_of(
         &self,
         request: &CarryInodeRequest,
         found: &BackingAttributes,
@@ -756,7 +668,9 @@ impl Core {
                 self.put_carried_here(id, place, &|| CarriedShare::Unknown).await
             }
             // It is not there: what was known before holds.
-            (None, Some(old)) if is_carrier || !self.is_carrying(id) => self.put_carried_here(id, old, &|| CarriedShare::Unknown).await,
+            (None, Some(old)) if is_carrier || !self.is_carrying(id) => {
+                self.put_carried_here(id, old, &|| CarriedShare::Unknown).await
+            }
             _ => Ok(()),
         }
     }
@@ -777,10 +691,4 @@ pub fn is_at(place: &BackingPlace, request: &CarryInodeRequest) -> bool {
 
 pub fn request_name(request: &CarryInodeRequest) -> &[u8] {
     request.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
-}
-
-/// Whether a directory's rights were changed since attributes of it were read.
-fn has_other_rights(core: &Core, id: FileId, attributes: &Attributes) -> bool {
-    let rights = |of: &Attributes| (of.mode, of.uid, of.gid);
-    core.inode(id).is_ok_and(|inode| rights(&inode.attributes) != rights(attributes))
 }

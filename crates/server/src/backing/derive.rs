@@ -81,13 +81,12 @@ fn written_by(tables: &Tables, record: &Record<'_>) -> Option<(FileId, FileChang
             let is_changed = rights(new) != rights(&old.attributes)
                 || new.kind != Kind::Directory && contents(new) != contents(&old.attributes)
                 || inode.announced().len() > old.announced().len();
-            let is_cut = new.truncate_generation != old.attributes.truncate_generation || new.size < old.attributes.size;
+            let is_cut =
+                new.truncate_generation != old.attributes.truncate_generation || new.size < old.attributes.size;
             is_changed.then_some((id, if is_cut { FileChange::All } else { FileChange::Attributes }))
         }
         Record::FileAnnounced { file, .. } => Some((*file, FileChange::Attributes)),
-        Record::ExtendedPut { file, .. } | Record::ExtendedDelete { file, .. } => {
-            Some((*file, FileChange::Attributes))
-        }
+        Record::ExtendedPut { file, .. } | Record::ExtendedDelete { file, .. } => Some((*file, FileChange::Attributes)),
         _ => None,
     }
 }
@@ -167,7 +166,9 @@ fn derive_standings<'a>(
             let Some((first, limit)) = taken_up.rest_indexes(start, end) else { return };
             let (indexes, next) = core.chunks_with_data(file, chunk_size, first, limit, HOLE_CHUNKS_MAX);
             match next {
-                None => derived.extend(indexes.into_iter().filter(|index| taken_up.standing(*index).is_none()).map(put)),
+                None => {
+                    derived.extend(indexes.into_iter().filter(|index| taken_up.standing(*index).is_none()).map(put))
+                }
                 Some(_) => derived.push(Record::Written { id: file, rest: true }),
             }
         }

@@ -346,8 +346,8 @@ impl Core {
             }
             let Some(flushes) = eviction.flushes.get() else { continue };
             let newest = *first.get_or_insert(flushes.newest);
-            // A flush that began after this wait has ended, and there was nothing for it; one more than is known may have
-            // begun before. What others need right now may go soon.
+            // A flush that began after this wait has ended, and there was nothing for it; one more than is known may
+            // have begun before. What others need right now may go soon.
             if flushes.ended > newest + 1 && flushes.done == 0 {
                 limit = limit.min(self.reactor.now() + self.options.timeout / VAIN_PARTS);
             }

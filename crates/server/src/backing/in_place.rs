@@ -1,5 +1,5 @@
-//! A file behind that is updated where it is: each server writes its dirty chunks alone, and zeros where the file was cut
-//! since. Who reads there meanwhile sees a mixture; so small files are written anew, and named when they are whole.
+//! A file behind that is updated where it is: each server writes its dirty chunks alone, and zeros where the file was
+//! cut since. Who reads there meanwhile sees a mixture; so small files are written anew, and named when they are whole.
 //!
 //! Invariants
 //! 1. Before the first byte is written the home has journalled, and the name's server, that the file is being written
@@ -10,7 +10,7 @@
 //! 3. What a flush of before has left behind, and nobody has any more, is overwritten by zeros, up to the size that the
 //!    file behind had.
 
-use super::carry::{CarryTask, Carried, MovingPlace, is_known, known_found, words};
+use super::carry::{Carried, CarryTask, MovingPlace, is_known, known_found, words};
 use super::shares::{LOOKS_AT_ONCE, Target};
 use super::table::{Standing, TakenUp, known_of};
 use super::{BackingFault, joined};

@@ -30,6 +30,7 @@ mod attributes_behind;
 mod base_copy;
 mod cache_state;
 mod carry;
+mod carry_directory;
 mod change_list;
 mod changes;
 mod chunks;

@@ -10,8 +10,8 @@
 use super::carry::{NOT_EMPTY, is_known, is_next, known_found, reason_of};
 use super::change_list::LIST_START;
 use super::flush::{Failures, FlushRun};
-use super::{add, joined};
 use super::places::DirectoryBehind;
+use super::{add, joined};
 use crate::core::{Core, Failure, all};
 use crate::process::options::ConflictPolicy;
 use reactor::LocalFuture;

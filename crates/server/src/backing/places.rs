@@ -173,7 +173,11 @@ impl Core {
         Ok(is_news)
     }
 
-    pub(super) async fn learn_place_at_home(self: &Rc<Self>, file: FileId, old: &BackingPlace) -> Result<bool, Failure> {
+    pub(super) async fn learn_place_at_home(
+        self: &Rc<Self>,
+        file: FileId,
+        old: &BackingPlace,
+    ) -> Result<bool, Failure> {
         // Its path is nobody's word: a directory above it may have been moved.
         let key = |place: &BackingPlace| (place.parent, place.name().to_vec(), place.inode, place.ctime);
         let is_other = |place: &BackingPlace| key(place) != key(old);

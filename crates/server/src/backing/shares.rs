@@ -341,8 +341,8 @@ impl Core {
         match request.mode {
             share_modes::IN_PLACE => self.write_dirty(&target, is_home).await?,
             _ => {
-                // The home copies its own absent chunks, with those of servers that know nothing of the file. What comes
-                // here meanwhile is written with the others.
+                // The home copies its own absent chunks, with those of servers that know nothing of the file. What
+                // comes here meanwhile is written with the others.
                 if let Some(old) = self.absent_below(request).await.filter(|_| !is_home) {
                     self.copy_absent(&target, &old, &is_over).await?;
                 }

@@ -162,7 +162,8 @@ impl TakenUp {
 
     /// The same for a hole in chunks of which nothing else is known; the index of the first and one after the last.
     pub fn rest_indexes(&self, start: u64, end: u64) -> Option<(u64, u64)> {
-        let (first, limit) = (self.place.base.div_ceil(self.chunk_size()), self.place.carried.div_ceil(self.chunk_size()));
+        let (first, limit) =
+            (self.place.base.div_ceil(self.chunk_size()), self.place.carried.div_ceil(self.chunk_size()));
         let (first, limit) = (first.max(start / self.chunk_size()), limit.min(end.div_ceil(self.chunk_size())));
         (self.has_carried_rest() && first < limit).then_some((first, limit))
     }

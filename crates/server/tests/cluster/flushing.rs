@@ -384,7 +384,8 @@ fn what_is_never_quiet_goes_behind() {
         assert_eq!(reply.failed, 1, "seed {seed}: it is written to all the time");
         let names = site.list("");
         let parked = names.iter().find(|name| name.ends_with(b"-parked"));
-        let parked = parked.unwrap_or_else(|| panic!("seed {seed}: {names:?}, {:?}", String::from_utf8_lossy(&reply.reasons[0])));
+        let parked = parked
+            .unwrap_or_else(|| panic!("seed {seed}: {names:?}, {:?}", String::from_utf8_lossy(&reply.reasons[0])));
         let inode = site.inode(&String::from_utf8_lossy(parked));
         test.server_indexes().for_each(|index| while test.server(index).evict_some() {});
         let numbers = || test.server_indexes().flat_map(|index| test.server(index).backing_numbers());
