@@ -260,10 +260,10 @@ pub static TABLE: &[OptionRow] = &[
     setting(
         "flush-atomic",
         Value::Text,
-        "1M",
+        "all",
         "SIZE|all",
-        "files of fewer bytes are replaced as a whole in the backing directory, larger ones that are there already are \
-         updated where they are; 'all' has all of them replaced",
+        "'all' has changed files replaced as a whole in the backing directory; with a size, such as 1M, larger ones that \
+         are there already are updated where they are (an experiment)",
     ),
     setting(
         "on-conflict",
