@@ -108,6 +108,13 @@ pub fn known_found(found: &BackingAttributes) -> KnownBehind {
     KnownBehind { inode: identity.inode, size: identity.size, mtime: identity.mtime, ctime: identity.ctime }
 }
 
+/// By what something is known that was found where it was expected. Of a file that is being written to its inode counts
+/// still: the rest is safe, and nobody else's, when an update of it has ended well.
+pub fn known_as(found: &BackingAttributes, expected: &KnownBehind) -> KnownBehind {
+    let known = known_found(found);
+    if expected.ctime == CTIME_UNKNOWN { KnownBehind { mtime: 0, ctime: CTIME_UNKNOWN, ..known } } else { known }
+}
+
 pub(super) fn words(text: impl Into<String>) -> Failure {
     Failure::with_text(Status::Io, text)
 }

@@ -7,10 +7,11 @@
 //!    files take each other's names one of them is parked under a hidden name.
 //! 3. Nothing is removed that is not what is known to be there.
 
-use super::carry::{NOT_EMPTY, is_known, is_next, known_found, reason_of};
+use super::carry::{NOT_EMPTY, is_known, is_next, known_as, reason_of};
 use super::change_list::LIST_START;
 use super::flush::{Failures, FlushRun};
 use super::places::DirectoryBehind;
+use super::table::known_of;
 use super::{add, joined};
 use crate::core::{Core, Failure, all};
 use crate::process::options::ConflictPolicy;
@@ -132,7 +133,7 @@ impl Pass {
             let left = match found.filter(|found| is_next(found, &next.known)) {
                 Some(found) => {
                     backing.sync_names(&directory).await?;
-                    (entry.behind.known, entry.behind.same_as) = (Some(known_found(&found)), next.id);
+                    (entry.behind.known, entry.behind.same_as) = (Some(known_as(&found, &next.known)), next.id);
                     Some(next.clone()).filter(|next| entry.id == Some(next.id))
                 }
                 None => None,
@@ -406,7 +407,8 @@ impl Pass {
         let opened = backing.open_known(directory).await.map_err(|error| backing.failure(error))?;
         let found = backing.look_for(&opened, &entry.name).await?;
         let Some(found) = found.filter(|found| found.identity.inode == place.inode) else { return Ok(false) };
-        let behind = NameBehind { known: Some(known_found(&found)), next: None, same_as: id };
+        let known = Some(known_as(&found, &known_of(place)));
+        let behind = NameBehind { known, next: None, same_as: id };
         let noted = self.noted.get(&(entry.directory.0, entry.name.clone()));
         let seen = noted.unwrap_or(&entry.behind).clone();
         self.core.have_noted_if((entry.directory, &entry.name), behind, seen).await
