@@ -157,14 +157,12 @@ fn problems(
         let reason = report.failures.iter().find(|(failed, _)| failed == path.as_bytes());
         let reason = reason.map(|(_, reason)| reason.as_str());
         let is_listed = reason.is_some();
-        // Then what has lost its name waits for whoever has it open, whatever has it by now.
-        let is_open = reason.is_some_and(|reason| reason.contains("is still open here"));
         if there != Some(theirs) && !(policy == ConflictPolicy::Ours && is_beside) {
             problems.push(format!("quarrel about {path}: theirs is not there any more"));
         }
         let is_ours_here = here == ours.as_ref();
         let is_as_wanted = match policy {
-            _ if is_listed && !is_open || is_open && is_ours_here => is_ours_here,
+            _ if is_listed => is_ours_here,
             ConflictPolicy::Both => false,
             ConflictPolicy::Ours => is_ours_here && there == ours.as_ref() && is_beside,
             ConflictPolicy::Theirs => here == Some(theirs) && there == Some(theirs),
@@ -231,6 +229,7 @@ pub fn run(harness: &Harness, random: &mut Random, limit: Nanos, duration_max: N
     harness.wait_for_servers(limit)?;
     let mut problems = settle_under_faults(harness, random, &quarrels, limit, duration_max)?;
     harness.recorder.note_unrest(false);
+    wait_for_closes(harness, limit)?;
     let client = harness.add_client();
     for when in ["at last", "once more"] {
         let (report, view) = carried::flush_and_look(world, &client, limit)?;
@@ -243,6 +242,29 @@ pub fn run(harness: &Harness, random: &mut Random, limit: Nanos, duration_max: N
     }
     world.crash(client.node, CrashKind::Kill);
     Ok(problems)
+}
+
+/// What somebody has open keeps its name behind if its bytes are there alone. Clients that were killed have files open
+/// until their sessions are forgotten; names are at rest after that.
+fn wait_for_closes(harness: &Harness, limit: Nanos) -> Result<(), String> {
+    let world = &harness.world;
+    let client = harness.add_client();
+    let end = world.now() + 3 * harness.profile.session_grace + limit;
+    let is_waiting = |report: &FlushReport| report.failures.iter().any(|(_, why)| why.contains("is still open here"));
+    loop {
+        let files = client.client.file_system.clone();
+        let report = world.run(client.node, async move { files.flush(&[], &|_| {}).await }, limit);
+        let report = report.ok_or("a flush before quarrels are looked at does not end")?;
+        let report = report.map_err(|error| format!("a flush before quarrels are looked at fails: {error}"))?;
+        if !is_waiting(&report) {
+            world.crash(client.node, CrashKind::Kill);
+            return Ok(());
+        }
+        if world.now() > end {
+            return Err(format!("files of killed clients stay open: {:?}", report.failures));
+        }
+        world.run_for(SECOND);
+    }
 }
 
 /// Changes names here, of files that are the same on both sides, and some new ones. Returns their paths.
