@@ -56,11 +56,13 @@ impl Core {
         let failed = |error| self.backing().failure(error);
         for _ in 0..ATTEMPTS_MAX {
             let before = behind.look_open().await.map_err(failed)?.identity;
-            let failed_names = self.take_up_all(directory, &place, &behind).await?;
+            let mut failed_names = self.take_up_all(directory, &place, &behind).await?;
             let after = behind.look_open().await.map_err(failed)?.identity;
             if before == after {
                 let is_there = {
                     let tables = self.tables.borrow();
+                    // Others may have been found by themselves meanwhile.
+                    failed_names.retain(|(_, name), _| self.is_unknown(&tables, directory, name));
                     tables.check_not_removed(std::iter::once(directory))?;
                     crate::handlers::check_directory(self, &tables, directory)?;
                     !tables.backing.is_listed(directory)

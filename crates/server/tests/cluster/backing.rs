@@ -351,6 +351,46 @@ fn a_name_that_cant_be_looked_at() {
     }
 }
 
+/// Goal: names that a listing could not look at, and that were looked for by themselves before it ended, are gone when
+/// they are removed on both sides. Method: the listing waits for another name.
+#[test]
+fn failed_names_that_were_found_meanwhile() {
+    for seed in 0..4 {
+        let names: Vec<String> = (0..50).map(|number| format!("n{number}")).collect();
+        let fill = |world: &reactor::sim::World| {
+            world.outsider().make_directory("d");
+            names.iter().for_each(|name| world.outsider().write(&format!("d/{name}"), 0, &pattern(seed, 10)));
+        };
+        let (test, ()) = TestCluster::over_a_site(seed, 1, fill);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        let d = test.run(0, async move { find(&own, "d").await.expect("there").id });
+        let hung = format!("d/{}", names[49]);
+        test.world.hang_backing(&hung, Some("look"));
+        names[..49].iter().for_each(|name| test.world.fail_backing(&format!("d/{name}"), Some("look"), ESTALE, Some(1)));
+        let own = test.caller(1, 2);
+        let listing = test.spawn(1, async move { own.list(d).await.expect("listed") });
+        test.world.run_for(SECOND / 10);
+        let (own, found) = (caller.clone(), names.clone());
+        test.run(0, async move {
+            for name in &found[..49] {
+                // That of a later batch fails now, and not for the listing.
+                let _: Answer<Attributes> = find(&own, &format!("d/{name}")).await;
+            }
+        });
+        test.wait(&listing);
+        test.world.release_backing();
+        test.run(0, async move {
+            for name in &names[..49] {
+                caller.unlink(d, name).await.expect("removed");
+            }
+            assert_eq!(flush(&caller).await.failed, 0);
+            assert_eq!(caller.list(d).await.expect("listed"), [names[49].clone()], "seed {seed}");
+        });
+        test.settle();
+    }
+}
+
 /// Goal: a directory whose removal came to nothing, because its coordinator was killed while another server was listing
 /// it, takes names afterwards. Method: the other server's listing hangs until the coordinator has started again.
 #[test]
