@@ -262,8 +262,8 @@ pub static TABLE: &[OptionRow] = &[
         Value::Text,
         "all",
         "SIZE|all",
-        "'all' has changed files replaced as a whole in the backing directory; with a size, such as 1M, larger ones that \
-         are there already are updated where they are (an experiment)",
+        "'all' has changed files replaced as a whole in the backing directory; with a size, such as 1M, larger ones \
+         that are there already are updated where they are (an experiment)",
     ),
     setting(
         "on-conflict",

@@ -342,24 +342,9 @@ impl Core {
         let failed = |error| backing.failure(error);
         // What is copied is what is absent now.
         let _chunk_use = self.use_file(file);
-        let wish = self.reactor.random();
-        // What other servers know of size and times comes into the inode, and no truncate or append is half done.
-        let (inode, share) = {
-            let turn = self.turns.take(file.0).await;
-            self.glimpse_in_turn(file, true, &turn).await?;
-            let inode = self.inode(file)?;
-            // Somebody has announced a write since he was asked, and may have written before he is asked for it.
-            if !inode.announced().is_empty() && mode == share_modes::WHOLE {
-                return Ok(None);
-            }
-            let attributes = &inode.attributes;
-            let path = joined(directory, hidden);
-            let (layout, size, patience) = (attributes.layout, attributes.size, task.patience.get());
-            let share = WriteShareRequest { file, wish, layout, size, path, patience, mode, inode: 0, size_behind: 0 };
-            self.register_share(&share);
-            self.note_announced(&inode);
-            (inode, share)
-        };
+        let target = (joined(directory, hidden), 0, 0);
+        let Some((inode, share)) = self.begin_wish(file, target, mode, task).await? else { return Ok(None) };
+        let wish = share.wish;
         let old = self.tables.borrow().backing.place(file).cloned().filter(|place| place.inode != 0);
         let attributes = &inode.attributes;
         let target = match parent.make_file(hidden, HIDDEN_MODE).await {
@@ -414,6 +399,39 @@ impl Core {
         }
         self.remove_parked(request, old.as_ref()).await?;
         Ok(Some(Carried { known, settled }))
+    }
+
+    /// Begins to have a file written to a path: to a new file there, or to the inode of a number, with the bytes that it
+    /// has so far. Nothing if that is of no use already.
+    pub(super) async fn begin_wish(
+        self: &Rc<Self>,
+        file: FileId,
+        (path, inode_behind, size_behind): (Vec<u8>, u64, u64),
+        mode: u8,
+        task: &Rc<CarryTask>,
+    ) -> Result<Option<(Inode, WriteShareRequest)>, Failure> {
+        // What other servers know of size and times comes into the inode, and no truncate or append is half done.
+        let turn = self.turns.take(file.0).await;
+        self.glimpse_in_turn(file, true, &turn).await?;
+        let inode = self.inode(file)?;
+        // Somebody has announced a write since he was asked, and may have written before he is asked for it.
+        if !inode.announced().is_empty() && mode == share_modes::WHOLE {
+            return Ok(None);
+        }
+        let share = WriteShareRequest {
+            file,
+            wish: self.reactor.random(),
+            layout: inode.attributes.layout,
+            size: inode.attributes.size,
+            path,
+            patience: task.patience.get(),
+            mode,
+            inode: inode_behind,
+            size_behind,
+        };
+        self.register_share(&share);
+        self.note_announced(&inode);
+        Ok(Some((inode, share)))
     }
 
     /// Keeps a file that was changed while it was written under a hidden name, so that the next attempt need not write

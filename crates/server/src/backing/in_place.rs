@@ -76,27 +76,11 @@ impl Core {
             return Ok(InPlace::Unfit);
         };
         let _chunk_use = self.use_file(file);
-        let wish = self.reactor.random();
-        let (inode, share) = {
-            let turn = self.turns.take(file.0).await;
-            self.glimpse_in_turn(file, true, &turn).await?;
-            let inode = self.inode(file)?;
-            let attributes = &inode.attributes;
-            let share = WriteShareRequest {
-                file,
-                wish,
-                layout: attributes.layout,
-                size: attributes.size,
-                path: joined(directory, &own_name),
-                patience: task.patience.get(),
-                mode: share_modes::IN_PLACE,
-                inode: old.inode,
-                size_behind: found.identity.size,
-            };
-            self.register_share(&share);
-            self.note_announced(&inode);
-            (inode, share)
+        let to = (joined(directory, &own_name), old.inode, found.identity.size);
+        let Some((inode, share)) = self.begin_wish(file, to, share_modes::IN_PLACE, task).await? else {
+            return Ok(InPlace::Changed);
         };
+        let wish = share.wish;
         let attributes = &inode.attributes;
         let place = BackingPlace { path: share.path.clone(), ..old.clone() }.being_written();
         if !is_parked {

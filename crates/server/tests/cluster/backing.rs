@@ -367,7 +367,9 @@ fn failed_names_that_were_found_meanwhile() {
         let d = test.run(0, async move { find(&own, "d").await.expect("there").id });
         let hung = format!("d/{}", names[49]);
         test.world.hang_backing(&hung, Some("look"));
-        names[..49].iter().for_each(|name| test.world.fail_backing(&format!("d/{name}"), Some("look"), ESTALE, Some(1)));
+        names[..49]
+            .iter()
+            .for_each(|name| test.world.fail_backing(&format!("d/{name}"), Some("look"), ESTALE, Some(1)));
         let own = test.caller(1, 2);
         let listing = test.spawn(1, async move { own.list(d).await.expect("listed") });
         test.world.run_for(SECOND / 10);

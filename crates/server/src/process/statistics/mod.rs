@@ -434,8 +434,8 @@ impl Statistics {
         }
     }
 
-    /// Requests that were taken in and not finished, but for those that clients have standing here all the time, for what
-    /// there is to tell: with 0 the server is at rest.
+    /// Requests that were taken in and not finished, but for those that clients have standing here all the time, for
+    /// what there is to tell: with 0 the server is at rest.
     pub fn work_under_way(&self) -> u64 {
         let standing = &self.tables.borrow().operations[Operation::KeepEntries.index()];
         self.under_way() - standing.active - standing.qdepth
