@@ -517,6 +517,12 @@ impl Pass {
         let opened = match backing.open_known(&directory).await {
             // Where another one is there, ours may come back.
             Err(error) if error.is_gone() && !error.is_replaced() => {
+                // What an earlier flush began may have moved it since it was asked where it is.
+                self.forget_paths();
+                let now = self.directory_place(entry.directory).await?;
+                if now.is_some_and(|now| now.path != directory.path) {
+                    return Err(Hindrance::Waits("its directory was moved there meanwhile".to_owned()));
+                }
                 self.note_gone(entry, false).await?;
                 return Ok(true);
             }
