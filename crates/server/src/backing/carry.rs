@@ -505,9 +505,10 @@ impl Core {
         holders: &[u32],
         share: &WriteShareRequest,
     ) -> Result<bool, Failure> {
+        // One that was started again is not to write anew, to what is known as it is by now.
+        let share = &WriteShareRequest { mode: share_modes::QUESTION, ..share.clone() };
         for holder in holders.iter().filter(|holder| **holder != self.index) {
             let reply = self.ask_share(*holder, share).await?;
-            // One that was started again writes anew.
             if reply.is_changed || reply.state == flush_states::RUNNING {
                 return Ok(true);
             }

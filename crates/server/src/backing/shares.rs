@@ -253,6 +253,9 @@ impl Core {
     pub(super) async fn write_share(self: &Rc<Self>, request: WriteShareRequest) -> WriteShareReply {
         let (file, wish) = (request.file, request.wish);
         let known = self.backing().share(file, wish);
+        if known.is_none() && request.mode == share_modes::QUESTION {
+            return WriteShareReply { state: flush_states::ENDED, is_changed: true, bytes: 0, reason: Vec::new() };
+        }
         let share = known.unwrap_or_else(|| self.register_share(&request));
         share.patience.set(request.patience.min(share.patience.get()));
         if !share.is_begun.replace(true) {
