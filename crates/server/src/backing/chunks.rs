@@ -1,12 +1,13 @@
 //! Chunks of files that were taken up: which of them are here, and how the others come.
 
 use super::table::Standing;
-use super::{BackingFault, BackingUse, add};
-use crate::core::{Core, Failure, Notice};
+use super::{BackingFault, BackingUse, Brought, add};
+use crate::core::{Core, Failure, Notice, until};
 use crate::journal::records::Record;
 use crate::store::ChunkWrite;
 use reactor::backing::{BackingFile, CALL_SIZE_MAX, Identity};
 use reactor::{Class, Nanos};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
@@ -22,6 +23,22 @@ const REQUEST_FETCHES_MAX: usize = 16;
 /// Chunks of a server that are fetched ahead, and how far away one is looked for.
 const READ_AHEAD_CHUNKS: usize = 2;
 const READ_AHEAD_LOOKS: u64 = 4096;
+
+/// A chunk that is being brought here, for all who wait for it.
+pub struct Fetch {
+    done: Brought,
+    /// It waits for the backing tree, and not for room here.
+    is_calling: Cell<bool>,
+    /// When it began to wait for that.
+    since: Cell<Nanos>,
+}
+
+impl Fetch {
+    fn note(&self, core: &Core, is_calling: bool) {
+        self.is_calling.set(is_calling);
+        self.since.set(core.reactor.now());
+    }
+}
 
 /// What is known of a chunk.
 enum ChunkState {
@@ -97,14 +114,14 @@ impl Core {
     ) -> Result<(), Failure> {
         while !self.has_pieces(file, layout, pieces, is_write) {
             self.know_place(file, deadline).await?;
-            let mut under_way = VecDeque::new();
+            let mut under_way: VecDeque<Rc<Fetch>> = VecDeque::new();
             for piece in pieces {
                 let is_here = self.cluster.chunk_server(file, layout, piece.chunk_index) == self.index;
                 if is_here && !self.has_pieces(file, layout, std::slice::from_ref(piece), is_write) {
                     if under_way.len() == REQUEST_FETCHES_MAX
                         && let Some(first) = under_way.pop_front()
                     {
-                        self.wait_for_backing(&first, deadline).await?;
+                        self.wait_for_fetch(&first, deadline).await?;
                     }
                     under_way.push_back(self.start_fetch(file, piece.chunk_index));
                 }
@@ -112,8 +129,8 @@ impl Core {
             if let Some(last) = pieces.last().filter(|_| !is_write) {
                 self.read_ahead(file, layout, last.chunk_index);
             }
-            for brought in under_way {
-                self.wait_for_backing(&brought, deadline).await?;
+            for fetch in under_way {
+                self.wait_for_fetch(&fetch, deadline).await?;
             }
         }
         Ok(())
@@ -160,30 +177,47 @@ impl Core {
             let Some(piece) = self.lacking_piece(file, writes) else { return Ok(()) };
             self.know_place(file, deadline).await?;
             if !self.takes_piece(file, &piece) {
-                let brought = self.start_fetch(file, piece.chunk_index);
-                self.wait_for_backing(&brought, deadline).await?;
+                let fetch = self.start_fetch(file, piece.chunk_index);
+                self.wait_for_fetch(&fetch, deadline).await?;
             }
         }
     }
 
     /// Begins to fetch a chunk, unless that is under way. It goes on whoever waits for it: memory that a call reads
     /// into is its own until it has ended.
-    fn start_fetch(self: &Rc<Self>, file: FileId, index: u64) -> Notice<Result<(), Failure>> {
+    fn start_fetch(self: &Rc<Self>, file: FileId, index: u64) -> Rc<Fetch> {
         if let Some(under_way) = self.backing().fetches.borrow().get(&(file.0, index)) {
             return under_way.clone();
         }
-        let notice = Notice::new();
-        self.backing().fetches.borrow_mut().insert((file.0, index), notice.clone());
-        let (core, told) = (self.clone(), notice.clone());
+        let since = Cell::new(self.reactor.now());
+        let fetch = Rc::new(Fetch { done: Notice::new(), is_calling: Cell::new(false), since });
+        self.backing().fetches.borrow_mut().insert((file.0, index), fetch.clone());
+        let (core, own) = (self.clone(), fetch.clone());
         self.reactor.spawn(Class::Data, async move {
-            let result = core.fetch(file, index).await;
+            let result = core.fetch(file, index, &own).await;
             core.backing().fetches.borrow_mut().remove(&(file.0, index));
-            told.tell(result);
+            own.done.tell(result);
         });
-        notice
+        fetch
     }
 
-    async fn fetch(self: &Rc<Self>, file: FileId, index: u64) -> Result<(), Failure> {
+    /// Waits for the end of a fetch, whose calls have a time-out from when they begin at least: room had to be made
+    /// before, which takes as long as changes take to go behind, and ends if they don't (`await_clean`).
+    async fn wait_for_fetch(&self, fetch: &Fetch, deadline: Nanos) -> Result<(), Failure> {
+        loop {
+            let (now, timeout) = (self.reactor.now(), self.options.timeout);
+            let limit = match deadline.max(fetch.since.get() + timeout) {
+                limit if limit > now => limit,
+                _ if !fetch.is_calling.get() && self.is_making_room() => now + timeout,
+                _ => return Err(self.late()),
+            };
+            if let Some(result) = until(&self.reactor, limit, fetch.done.wait()).await {
+                return result;
+            }
+        }
+    }
+
+    async fn fetch(self: &Rc<Self>, file: FileId, index: u64, under_way: &Fetch) -> Result<(), Failure> {
         for _ in 0..ATTEMPTS_MAX {
             let (place, size) = {
                 let tables = self.tables.borrow();
@@ -203,10 +237,13 @@ impl Core {
             }
             let offset = index * u64::from(place.chunk_size);
             let fetched = async {
+                under_way.note(self, true);
                 let source = self.backing().open_checked(&place, self.checks_identity()).await?;
+                under_way.note(self, false);
                 let held = self.backing().fetch_gate.enter(file.0).await;
                 let write =
                     self.with_room(|| self.store.reserve_write(file.0, index, place.chunk_size, 0, size)).await?;
+                under_way.note(self, true);
                 let is_zero = self.backing().read_into(&source, offset, &write, &place).await?;
                 self.backing().check(&source, &place, self.checks_identity()).await?;
                 Ok((held, write, is_zero))
@@ -229,6 +266,7 @@ impl Core {
                     }
                 }
             };
+            under_way.note(self, false);
             let mut writes = [write];
             let mut rounds = crate::handlers::Rounds::default();
             loop {

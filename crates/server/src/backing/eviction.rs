@@ -355,6 +355,11 @@ impl Core {
         Err(told("`tabane status` says why"))
     }
 
+    /// Whether anybody waits for room that something has to make by becoming clean.
+    pub(super) fn is_making_room(&self) -> bool {
+        self.backing().eviction.waiting.get() > 0
+    }
+
     /// Has flushes asked for again and again while somebody waits.
     fn ask_for_flushes(self: &Rc<Self>) -> CleanWait<'_> {
         let eviction = &self.backing().eviction;

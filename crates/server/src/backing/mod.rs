@@ -110,7 +110,7 @@ pub struct BackingUse {
     /// Places that are being asked for.
     asks: RefCell<FastMap<u64, Rc<Ask>>>,
     /// Chunks that are being fetched, by file and index.
-    fetches: RefCell<FastMap<(u64, u64), Brought>>,
+    fetches: RefCell<FastMap<(u64, u64), Rc<chunks::Fetch>>>,
     /// Those of them that hold space.
     fetch_gate: FetchGate,
     eviction: eviction::Eviction,

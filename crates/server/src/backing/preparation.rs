@@ -137,12 +137,12 @@ impl Wanted {
             && self.file.is_none()
     }
 
-    async fn bring(self, core: &Rc<Core>, deadline: Nanos) -> Result<(), Failure> {
+    async fn bring_names(&self, core: &Rc<Core>, deadline: Nanos) -> Result<(), Failure> {
         for (directory, name) in &self.names {
             core.take_up_name(*directory, name, deadline).await?;
         }
-        for directory in self.directories {
-            core.list_behind(directory, deadline).await?;
+        for directory in &self.directories {
+            core.list_behind(*directory, deadline).await?;
         }
         for (parent, name) in &self.emptied {
             let found = core.tables.borrow().names.get(*parent, name, cursor_of(*parent, name));
@@ -153,6 +153,11 @@ impl Wanted {
         if let Some(file) = self.file {
             core.know_place(file, deadline).await?;
         }
+        Ok(())
+    }
+
+    /// Each of these waits as long as it may itself: room may be made for them.
+    async fn bring_chunks(self, core: &Rc<Core>, deadline: Nanos) -> Result<(), Failure> {
         if let Some((file, layout, pieces)) = self.pieces {
             core.take_in(file, &layout, &pieces, false, deadline).await?;
         }
@@ -199,10 +204,11 @@ fn what_is_lacking(
     };
     let (core, deadline) = (core.clone(), caller.deadline.min(limit));
     Some(Box::pin(async move {
-        match crate::core::until(&core.reactor, deadline, wanted.bring(&core, deadline)).await {
-            Some(result) => result,
-            None => Err(core.late()),
+        match crate::core::until(&core.reactor, deadline, wanted.bring_names(&core, deadline)).await {
+            Some(result) => result?,
+            None => return Err(core.late()),
         }
+        wanted.bring_chunks(&core, deadline).await
     }))
 }
 
