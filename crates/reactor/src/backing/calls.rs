@@ -261,9 +261,9 @@ impl CallCore {
         state.under_way -= 1;
         let CallState { waiting, lanes: all, .. } = &mut *state;
         all.leave(lanes).for_each(|freed| waiting.push_front(freed));
-        stale.into_iter().flatten().for_each(|handle| state.handles.note_stale(handle));
         let mut to_close: Vec<ToClose> =
-            changes.iter().flatten().flat_map(|path| state.handles.note_changed(path)).collect();
+            stale.into_iter().flatten().flat_map(|handle| state.handles.note_stale(handle)).collect();
+        to_close.extend(changes.iter().flatten().flat_map(|path| state.handles.note_changed(path)));
         let mut freed = closes.and_then(|handle| state.handles.set_free(handle));
         match opens {
             Some(handle) if !is_opened => freed = state.handles.set_free(handle),
@@ -352,7 +352,8 @@ impl CallCore {
 
     /// Nobody gets a handle any more who opens its path.
     pub fn set_stale(&self, guard: &HandleGuard) {
-        self.state.borrow_mut().handles.note_stale(guard.id);
+        let to_close = self.state.borrow_mut().handles.note_stale(guard.id);
+        to_close.into_iter().for_each(|handle| self.close(handle));
     }
 
     /// A handle of that path which is open already.

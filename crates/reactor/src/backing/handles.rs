@@ -232,10 +232,12 @@ impl<G> HandleTable<G> {
         idle.into_iter().map(|handle| (handle, self.take_idle(handle))).collect()
     }
 
-    /// A handle that is in use is stale: nobody else gets it.
-    pub fn note_stale(&mut self, handle: HandleId) {
-        if let HandleState::Used(opened, _) = &mut self.states[handle.0 as usize] {
-            opened.is_reusable = false;
+    /// A handle that is in use is stale: nobody gets it, nor any other one of its path, which may be of the same time;
+    /// idle ones come back to be closed.
+    pub fn note_stale(&mut self, handle: HandleId) -> Vec<ToClose> {
+        match &self.states[handle.0 as usize] {
+            HandleState::Used(opened, _) => self.note_changed(&opened.path.clone()),
+            _ => Vec::new(),
         }
     }
 
@@ -329,8 +331,10 @@ mod tests {
         let guard = Rc::new(late);
         table.set_used(late, 7, Rc::downgrade(&guard));
         assert_eq!(reuse(&mut table, "b", 1), None);
-        let stale = open(&mut table, "c", 1);
-        table.note_stale(*stale);
+        // Two that were opened at once are of one time.
+        let (stale, idle) = (open(&mut table, "c", 1), open(&mut table, "c", 1));
+        assert_eq!(table.release(*idle), None);
+        assert_eq!(table.note_stale(*stale), [(*idle, (*b"c").into())]);
         assert_eq!(reuse(&mut table, "c", 1), None);
     }
 }
