@@ -418,7 +418,8 @@ impl Pass {
     async fn check_free(&self, there: FileId, entry: &ChangedEntry) -> Result<(), Hindrance> {
         let other = self.core.ask_carried_of(there).await?;
         let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
-        let is_there = other.place.as_ref().is_some_and(is_entry);
+        // Its home may not have come to see that it was moved there.
+        let is_there = other.place.iter().chain(&other.next).any(is_entry);
         match other.names {
             Some(0) if is_there && other.is_needed => {
                 Err(Hindrance::Waits("what it was before is still open here, and not all of it is here".to_owned()))
