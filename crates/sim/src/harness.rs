@@ -404,44 +404,43 @@ impl Harness {
     /// What the tables of all servers that are up hold.
     pub fn audits(&self) -> Vec<(u32, Audit)> {
         let mut audits = Vec::new();
+        self.for_each_up(|index, server| audits.push((index, server.audit())));
+        audits
+    }
+
+    fn for_each_up(&self, mut look: impl FnMut(u32, &Server)) {
         for (index, server) in self.servers.iter().enumerate() {
             if let Some(Ok(server)) = &*server.started.borrow() {
-                audits.push((index as u32, server.audit()));
+                look(index as u32, server);
             }
         }
-        audits
+    }
+
+    /// Whether any server carries something behind.
+    pub fn is_flushing(&self) -> bool {
+        let mut is_flushing = false;
+        self.for_each_up(|_, server| is_flushing |= server.is_flushing());
+        is_flushing
     }
 
     /// Numbers of the inodes behind that are updated where they are.
     pub fn updated_behind(&self) -> BTreeSet<u64> {
         let mut updated = BTreeSet::new();
-        for server in &self.servers {
-            if let Some(Ok(server)) = &*server.started.borrow() {
-                updated.extend(server.updated_behind());
-            }
-        }
+        self.for_each_up(|_, server| updated.extend(server.updated_behind()));
         updated
     }
 
     /// What servers took up of the backing tree, with its paths there.
     pub fn taken_up(&self) -> Vec<(FileId, u64)> {
         let mut taken_up = self.taken_up.borrow().clone();
-        for server in &self.servers {
-            if let Some(Ok(server)) = &*server.started.borrow() {
-                taken_up.extend(server.taken_up());
-            }
-        }
+        self.for_each_up(|_, server| taken_up.extend(server.taken_up()));
         taken_up
     }
 
     /// Homes that had forgotten a contact while that had files open for its clients.
     pub fn forgetful_homes(&self) -> BTreeSet<u32> {
         let mut homes = self.forgetful.borrow().clone();
-        for server in &self.servers {
-            if let Some(Ok(server)) = &*server.started.borrow() {
-                homes.extend(server.forgetful_homes());
-            }
-        }
+        self.for_each_up(|_, server| homes.extend(server.forgetful_homes()));
         homes
     }
 

@@ -52,6 +52,12 @@ pub struct CarryTask {
     written: Cell<u64>,
 }
 
+impl CarryTask {
+    pub fn is_ended(&self) -> bool {
+        self.is_done.get()
+    }
+}
+
 /// An inode that is behind now.
 #[derive(Clone)]
 pub struct Carried {

@@ -220,6 +220,13 @@ impl Core {
         run
     }
 
+    /// Whether a flush is under way here, or an inode is being carried.
+    pub fn is_flushing(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| {
+            backing.flushes.is_working.get() || backing.carries.borrow().values().any(|task| !task.is_ended())
+        })
+    }
+
     async fn flush_now(self: &Rc<Self>, run: &Rc<FlushRun>) {
         let mut failures = Failures::new();
         for _ in 0..PASSES_MAX {

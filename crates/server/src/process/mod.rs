@@ -338,6 +338,11 @@ impl Server {
         self.core.tables.borrow().backing.being_written().collect()
     }
 
+    /// Whether anything is being carried behind, for simulations.
+    pub fn is_flushing(&self) -> bool {
+        self.core.is_flushing()
+    }
+
     /// Calls on the backing tree that have not ended, longest first.
     pub fn backing_calls(&self) -> Vec<CallStatus> {
         self.core.backing.as_ref().map_or_else(Vec::new, BackingUse::calls)
