@@ -242,19 +242,22 @@ impl Core {
 
     async fn open_behind_now(self: &Rc<Self>, directory: FileId, deadline: Nanos) -> OpenedBehind {
         let backing = self.backing();
-        let place = self.directory_behind(directory, deadline).await?;
-        let error = match backing.open_known(&place).await {
-            Ok(opened) => return Ok((place, opened)),
-            Err(error) => error,
+        let failure = match self.directory_behind(directory, deadline).await {
+            Ok(place) => match backing.open_known(&place).await {
+                Ok(opened) => return Ok((place, opened)),
+                Err(error) if directory == FileId::ROOT || !error.is_gone() => return Err(backing.failure(error)),
+                Err(error) => {
+                    backing.paths.borrow_mut().forget(directory, &place);
+                    backing.tree.set_all_stale();
+                    backing.failure(error)
+                }
+            },
+            Err(failure) if failure.status == Status::StaleDirectory => failure,
+            Err(failure) => return Err(failure),
         };
-        if directory == FileId::ROOT || !error.is_gone() {
-            return Err(backing.failure(error));
-        }
-        backing.paths.borrow_mut().forget(directory, &place);
-        backing.tree.set_all_stale();
-        // What is in a directory that is gone here as well has its place still.
+        // One that is gone here, and what is in it, has its place still.
         let carried = self.ask_carried_of(directory).await?;
-        let Some(known) = carried.place.filter(|known| known.inode != 0) else { return Err(backing.failure(error)) };
+        let Some(known) = carried.place.filter(|known| known.inode != 0) else { return Err(failure) };
         let mut anew = DirectoryBehind { path: known.path.as_slice().into(), inode: known.inode };
         let mut opened = backing.open_known(&anew).await;
         if let Some(next) = carried.next.filter(|next| opened.is_err() && next.inode == anew.inode) {
