@@ -39,6 +39,8 @@ const ATTEMPT_PAUSE_NS: Nanos = 200_000_000;
 const CARRIES_MAX: usize = 4096;
 /// What a directory has to wait for that takes another one's name.
 pub const NOT_EMPTY: &str = "the directory is not empty there";
+/// The number of none.
+const NO_WISH: u64 = 0;
 /// Bits of rights while a file is written.
 const HIDDEN_MODE: u32 = 0o600;
 
@@ -608,6 +610,7 @@ impl Core {
         let place = self.tables.borrow().backing.place(request.id).cloned();
         let Some(place) = place else { return Ok(()) };
         for holder in holders.iter().filter(|holder| **holder != self.index) {
+            let wish = if self.backing().is_cut_since(request.id, wish) { NO_WISH } else { wish };
             let note = NoteCarriedRequest { file: request.id, wish, place: place.clone() };
             // One that can't be told leaves the file changed, so that it is carried again.
             let _: Empty = self.peers.call(*holder, Operation::NoteCarried, &note, None).await?;

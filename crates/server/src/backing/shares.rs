@@ -111,6 +111,8 @@ pub struct ShareWrite {
     /// Something of the file was changed since: anything, and which chunks.
     is_changed: Cell<bool>,
     changed: RefCell<ChangedChunks>,
+    /// It was cut.
+    is_cut: Cell<bool>,
     /// A later wish has come.
     pub is_late: Cell<bool>,
     /// All of this server's chunks were written, as they were when it was their turn.
@@ -138,6 +140,7 @@ impl BackingUse {
             && !self.has_fault(BackingFault::LosesWritesInFlush)
         {
             share.is_changed.set(true);
+            share.is_cut.set(share.is_cut.get() || matches!(change, FileChange::All));
             if !self.has_fault(BackingFault::LosesChunkChanges) {
                 share.changed.borrow_mut().add(change);
             }
@@ -159,6 +162,12 @@ impl BackingUse {
     /// The wish about a file, if it is this one.
     pub(super) fn share(&self, file: FileId, wish: u64) -> Option<Rc<ShareWrite>> {
         self.shares.borrow().get(&file.0).filter(|share| share.wish == wish).cloned()
+    }
+
+    /// Whether a file was cut at its home, which this server is, since a wish. A holder that was told of that before he
+    /// heard of the wish takes what he wrote for what is behind, which is longer.
+    pub(super) fn is_cut_since(&self, file: FileId, wish: u64) -> bool {
+        self.share(file, wish).is_none_or(|share| share.is_cut.get())
     }
 
     /// How much of what is here of a file is behind when a wish has ended.
@@ -278,6 +287,7 @@ impl Core {
             is_begun: Cell::new(false),
             is_changed: Cell::new(false),
             changed: RefCell::default(),
+            is_cut: Cell::new(false),
             is_late: Cell::new(false),
             is_whole: Cell::new(false),
             is_done: Cell::new(false),
