@@ -46,6 +46,7 @@ test: setup
 	$(CARGO) test --manifest-path crates/overlap/Cargo.toml --target-dir target
 	$(CARGO) build --release --workspace
 	$(RELEASE)/sim --list crates/sim/seeds.txt --jobs $(JOBS)
+	$(RELEASE)/sim --list crates/sim/seeds_backing.txt --backing --jobs $(JOBS)
 	$(RELEASE)/sim --seeds $(SEEDS) --jobs $(JOBS)
 
 # A directory of their own: whatever is built with other flags would be built anew each time.
