@@ -284,6 +284,26 @@ fn listings_are_whole() {
     });
 }
 
+/// Goal: several files are synced by one call, and each gets its answer; none is as good.
+#[test]
+fn files_are_synced_together() {
+    everywhere("together", |bench| {
+        Box::pin(async move {
+            let root = bench.tree.root().await.unwrap();
+            let mut files = Vec::new();
+            for number in 0..20 {
+                let file = root.make_file(format!("file-{number}"), 0o600).await.unwrap();
+                write_all(&file, 0, &pattern(5000, number)).await;
+                files.push(file);
+            }
+            let results = bench.tree.sync_files(&files).await;
+            assert_eq!((results.len(), results.iter().filter(|result| result.is_ok()).count()), (20, 20));
+            assert_eq!(bench.tree.sync_files(&[]).await, []);
+            assert_eq!(bench.outside.read("file-7").unwrap(), pattern(5000, 7));
+        })
+    });
+}
+
 /// Goal: bytes are where they were written, files end where they end, and regions are read into and written from.
 #[test]
 fn bytes_are_where_they_were_written() {

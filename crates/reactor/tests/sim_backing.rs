@@ -271,6 +271,37 @@ fn a_sync_that_fails_loses_bytes() {
     assert_eq!(lost, 20);
 }
 
+/// Goal: of files that are synced together those that are told to be durable are, whatever becomes of the others.
+#[test]
+fn files_synced_together_tell_for_themselves() {
+    let mut told = [0; 2];
+    for seed in 0..40 {
+        let (world, nodes) = world(seed, 1);
+        let tree = tree(&world, nodes[0]);
+        let case = async move {
+            let root = tree.root().await.unwrap();
+            let mut files = Vec::new();
+            for number in 0..8 {
+                let file = root.make_file(format!("file-{number}"), 0o600).await.unwrap();
+                file.write(0, vec![1; 4096]).await.0.unwrap();
+                files.push(file);
+            }
+            root.sync().await.unwrap();
+            (tree, files)
+        };
+        let (tree, files) = world.run(nodes[0], case, 600 * SECOND).unwrap();
+        world.set_backing_faults(BackingFaults { error: 2, ..BackingFaults::default() });
+        let results = world.run(nodes[0], async move { tree.sync_files(&files).await }, 600 * SECOND).unwrap();
+        world.lose_backing_power();
+        for (number, result) in results.iter().enumerate() {
+            let bytes = world.outsider().read(&format!("file-{number}")).unwrap();
+            assert!(result.is_err() || bytes == vec![1; 4096], "{seed} {number}");
+            told[usize::from(result.is_ok())] += 1;
+        }
+    }
+    assert!(told.iter().all(|count| *count > 20), "{told:?}");
+}
+
 /// Goal: calls under way when their node goes down have happened or not, each by itself.
 #[test]
 fn calls_of_a_node_that_goes_down() {

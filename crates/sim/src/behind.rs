@@ -177,6 +177,11 @@ pub fn evicts(profile: &Profile) -> bool {
     profile.backing && (needs || Random::new(profile.seed ^ 0x6576_6963).percent(50))
 }
 
+/// Whether each file of the site has to be synced by itself, as on file systems of other machines: in half of the runs.
+pub fn syncs_apart(profile: &Profile) -> bool {
+    Random::new(profile.seed ^ 0x6170_6172).percent(50)
+}
+
 /// In some runs calls on one of the files hang for as long as clients work, or half of the time that they may take.
 pub fn hang_some(world: &World, profile: &Profile) {
     let mut random = Random::new(profile.seed ^ 0x6861_6e67);

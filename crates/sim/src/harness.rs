@@ -128,6 +128,9 @@ impl Harness {
         if profile.backing {
             world.set_backing_faults(behind::no_faults());
         }
+        if profile.backing && behind::syncs_apart(profile) {
+            world.set_backing_syncs_apart();
+        }
         let (least, most) = profile.latency;
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));

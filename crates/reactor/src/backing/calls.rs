@@ -54,6 +54,8 @@ struct MoveProgress {
 #[derive(Default)]
 pub(super) struct CallHeld {
     pub handles: [Option<Rc<HandleGuard>>; 2],
+    /// Files that are synced at once.
+    pub files: Vec<Rc<HandleGuard>>,
     pub memory: Option<CallMemory>,
 }
 
@@ -344,6 +346,10 @@ impl CallCore {
         }
     }
 
+    pub fn syncs_at_once(&self) -> bool {
+        self.backing.syncs_at_once()
+    }
+
     /// Nobody gets a handle any more that is open by now.
     pub fn set_all_stale(&self) {
         let to_close = self.state.borrow_mut().handles.note_changed(b"");
@@ -377,7 +383,7 @@ impl CallCore {
         let permit = HandleWait { core: self.clone(), ticket: None }.await;
         let facts = OpenedAs { path: path.clone(), open_as, opened: self.backing.now(), inode: 0, is_reusable };
         self.state.borrow_mut().handles.set_opening(permit, facts);
-        let held = CallHeld { handles: [parent, None], memory: None };
+        let held = CallHeld { handles: [parent, None], ..CallHeld::default() };
         let operation = operation(permit);
         let changes = if matches!(open_as, OpenAs::Create(_)) { [Some(path.clone()), None] } else { [None, None] };
         let call = self.call(CallRequest { operation, path: path.clone(), held, changes });

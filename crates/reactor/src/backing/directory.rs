@@ -73,7 +73,7 @@ impl BackingDirectory {
     /// A call by which a name may stand for something else.
     async fn change(&self, name: &[u8], operation: BackingOperation) -> Result<(), BackingError> {
         let path = self.path_of(name);
-        let held = CallHeld { handles: [Some(self.handle.clone()), None], memory: None };
+        let held = CallHeld { handles: [Some(self.handle.clone()), None], ..CallHeld::default() };
         let request = CallRequest { operation, changes: changed(&path), path, held };
         self.tree.core().call(request).await.result.map(drop)
     }
@@ -184,7 +184,8 @@ impl BackingDirectory {
         operation: BackingOperation,
     ) -> Result<(), BackingError> {
         let (path, other_path) = (self.path_of(name), other.path_of(other_name));
-        let held = CallHeld { handles: [Some(self.handle.clone()), Some(other.handle.clone())], memory: None };
+        let handles = [Some(self.handle.clone()), Some(other.handle.clone())];
+        let held = CallHeld { handles, ..CallHeld::default() };
         let changes = [Some(path.clone()), Some(other_path)];
         self.tree.core().call(CallRequest { operation, path, held, changes }).await.result.map(drop)
     }

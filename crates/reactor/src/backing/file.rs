@@ -59,7 +59,8 @@ impl BackingFile {
             true => BackingOperation::Write { file, offset, memory: place },
             false => BackingOperation::Read { file, offset, memory: place },
         };
-        let held = CallHeld { handles: [Some(self.handle.clone()), None], memory: Some(memory) };
+        let handles = [Some(self.handle.clone()), None];
+        let held = CallHeld { handles, memory: Some(memory), ..CallHeld::default() };
         let (path, changes) = (self.handle.path.clone(), Default::default());
         let CallEnded { result, held } = self.tree.core().call(CallRequest { operation, path, held, changes }).await;
         let memory = held.memory.expect("a call holds its memory until it has ended");
@@ -70,6 +71,11 @@ impl BackingFile {
     /// and no later sync tells of that again. Errors: `EIO`, `ENOSPC`, `EDQUOT`.
     pub async fn sync(&self) -> Result<(), BackingError> {
         self.ask(BackingOperation::Sync { handle: self.handle.id }).await.map(drop)
+    }
+
+    /// What has to stay open for as long as a call is under way.
+    pub(super) fn guard(&self) -> &Rc<HandleGuard> {
+        &self.handle
     }
 
     /// Sets the file's size; what it grows by are zeros. Errors: `EINVAL` for what was opened to read, `EFBIG`,

@@ -249,6 +249,30 @@ impl BackingTree {
         self.core().calls()
     }
 
+    /// Whether `sync_files` is one sync for all of them, which is known when the root is open.
+    pub fn syncs_at_once(&self) -> bool {
+        self.core().syncs_at_once()
+    }
+
+    /// Makes several files durable, as [`BackingFile::sync`] does one: by one sync of the file system where that says
+    /// what was lost, else one after the other. What comes is what became of each.
+    pub async fn sync_files(&self, files: &[BackingFile]) -> Vec<Result<(), BackingError>> {
+        let Some(first) = files.first() else { return Vec::new() };
+        let held = CallHeld { files: files.iter().map(|file| file.guard().clone()).collect(), ..CallHeld::default() };
+        let operation = BackingOperation::SyncFiles { files: held.files.iter().map(|guard| guard.id).collect() };
+        let (path, changes, word) = (first.guard().path.clone(), Default::default(), operation.word());
+        let result = self.core().call(CallRequest { operation, path, held, changes }).await.result;
+        match result.map(|outcome| expect_outcome!(outcome, Synced)) {
+            Ok(results) => {
+                let told = |(file, result): (&BackingFile, Result<(), i32>)| {
+                    result.map_err(|errno| BackingError { word, path: file.guard().path.clone(), errno })
+                };
+                files.iter().zip(results).map(told).collect()
+            }
+            Err(error) => files.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
     /// What it is doing.
     pub fn statistics(&self) -> BackingStatistics {
         self.core().statistics()
@@ -265,7 +289,7 @@ impl BackingTree {
         path: Rc<[u8]>,
         operation: BackingOperation,
     ) -> Result<BackingOutcome, BackingError> {
-        let held = CallHeld { handles: [Some(handle.clone()), None], memory: None };
+        let held = CallHeld { handles: [Some(handle.clone()), None], ..CallHeld::default() };
         let changes = Default::default();
         self.core().call(CallRequest { operation, path, held, changes }).await.result
     }

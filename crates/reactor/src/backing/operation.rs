@@ -225,6 +225,7 @@ pub enum BackingOperation {
     Read { file: HandleId, offset: u64, memory: MemoryPlace },
     Write { file: HandleId, offset: u64, memory: MemoryPlace },
     Sync { handle: HandleId },
+    SyncFiles { files: Vec<HandleId> },
     SetSize { file: HandleId, size: u64 },
     MakeDirectory { directory: HandleId, name: EntryName, mode: u32 },
     MakeSymlink { directory: HandleId, name: EntryName, target: std::ffi::CString },
@@ -252,7 +253,7 @@ impl BackingOperation {
             Look { .. } | LookOpen { .. } => "look",
             Read { .. } => "read",
             Write { .. } => "write",
-            Sync { .. } => "sync",
+            Sync { .. } | SyncFiles { .. } => "sync",
             SetSize { .. } => "set size",
             MakeDirectory { .. } | MakeSymlink { .. } => "make",
             Link { .. } => "link",
@@ -282,6 +283,8 @@ pub enum BackingOutcome {
     Space(FreeSpace),
     Size(u64),
     Offset(Option<u64>),
+    /// What became of each of several files.
+    Synced(Vec<Result<(), i32>>),
 }
 
 /// Whoever carries out calls on one tree: threads of this process, or the simulated site. All methods are called on
@@ -298,6 +301,8 @@ pub trait Backing {
     fn begin(&self, call: CallId, operation: BackingOperation);
     /// The next call that has ended, once, with what it came to or an error number.
     fn poll_ended(&self, context: &mut Context<'_>) -> Poll<(CallId, Result<BackingOutcome, i32>)>;
+    /// Whether `SyncFiles` is one sync for all of them.
+    fn syncs_at_once(&self) -> bool;
     /// Begins nothing from now on, and closes all handles as soon as that can be done without waiting. Returns whether
     /// calls that are under way may touch their memory still.
     fn end(&self) -> bool;

@@ -15,8 +15,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Bytes that one call lists.
 const LIST_SIZE: usize = 64 << 10;
@@ -39,6 +39,8 @@ pub(super) struct OpenHandle {
 pub(super) struct HandleFiles {
     root: CString,
     open: Mutex<Vec<Option<Arc<OpenHandle>>>>,
+    /// Known when the root is open.
+    shared_sync: OnceLock<Option<SharedSync>>,
 }
 
 fn errno() -> i32 {
@@ -71,7 +73,8 @@ fn owned(raw: libc::c_int) -> OwnedFd {
 
 impl HandleFiles {
     pub fn new(root: CString) -> HandleFiles {
-        HandleFiles { root, open: Mutex::new((0..HANDLES_MAX).map(|_| None).collect()) }
+        let open = Mutex::new((0..HANDLES_MAX).map(|_| None).collect());
+        HandleFiles { root, open, shared_sync: OnceLock::new() }
     }
 
     fn get(&self, handle: HandleId) -> Result<Arc<OpenHandle>, i32> {
@@ -87,6 +90,27 @@ impl HandleFiles {
         assert!(place.is_none(), "a handle is used again only after its close");
         *place = Some(Arc::new(OpenHandle { file, position: AtomicU64::new(0) }));
         Ok(BackingOutcome::Opened(inode))
+    }
+
+    pub fn syncs_at_once(&self) -> bool {
+        self.shared_sync().is_some()
+    }
+
+    fn shared_sync(&self) -> Option<&SharedSync> {
+        let shared = self.shared_sync.get()?.as_ref();
+        shared.filter(|shared| !shared.has_failed.load(Ordering::Relaxed))
+    }
+
+    fn sync_files(&self, files: &[Arc<OpenHandle>]) -> Vec<Result<(), i32>> {
+        if let Some(shared) = self.shared_sync().filter(|shared| shared.covers(files)) {
+            // SAFETY: no pointers.
+            match check(unsafe { libc::syncfs(shared.root.as_raw_fd()) }) {
+                Ok(_) => return files.iter().map(|_| Ok(())).collect(),
+                // Files tell what became of each, those that are open by now as well: nobody asks this way again.
+                Err(_) => shared.has_failed.store(true, Ordering::Relaxed),
+            }
+        }
+        files.iter().map(|file| sync(file.raw()).map(drop)).collect()
     }
 
     fn take(&self, handle: HandleId) -> Option<Arc<OpenHandle>> {
@@ -106,7 +130,11 @@ impl HandleFiles {
     pub fn perform(&self, operation: BackingOperation) -> CallResult {
         use BackingOperation::*;
         match operation {
-            OpenRoot { handle } => self.put(handle, open_root(&self.root)?),
+            OpenRoot { handle } => {
+                let root = open_root(&self.root)?;
+                self.shared_sync.get_or_init(|| SharedSync::of(root.as_raw_fd()));
+                self.put(handle, root)
+            }
             Open { handle, parent, path, open_as } => {
                 let parent = self.get(parent)?;
                 self.put(handle, in_directory(&parent, open(parent.raw(), path.as_c(), open_as))?)
@@ -142,6 +170,10 @@ impl HandleFiles {
                 again(|| check_size(write())).map(BackingOutcome::Moved)
             }
             Sync { handle } => sync(self.get(handle)?.raw()),
+            SyncFiles { files } => {
+                let files: Result<Vec<_>, i32> = files.into_iter().map(|file| self.get(file)).collect();
+                Ok(BackingOutcome::Synced(self.sync_files(&files?)))
+            }
             SetSize { file, size } => {
                 let (file, size) = (self.get(file)?, to_offset(size)?);
                 // SAFETY: no pointers.
@@ -527,6 +559,63 @@ fn list(listing: &OpenHandle, from: ListPosition) -> CallResult {
     listing.position.store(position, Ordering::Relaxed);
     let next = (size > 0).then_some(ListPosition(position));
     Ok(BackingOutcome::Piece(ListPiece { entries, next }))
+}
+
+/// How the file system of the root is synced as a whole. That tells of an error once to each who has had it open since
+/// before (Linux 5.8), so one descriptor stays open for it.
+struct SharedSync {
+    root: OwnedFd,
+    device: u64,
+    /// It has told of an error.
+    has_failed: AtomicBool,
+}
+
+/// File systems of this machine, whose sync is all that a sync of each file is. Those of others may only have sent the
+/// bytes by then.
+const LOCAL_FILE_SYSTEMS: [(&str, u32); 5] =
+    [("ext4", 0xEF53), ("xfs", 0x5846_5342), ("btrfs", 0x9123_683E), ("f2fs", 0xF2F5_2010), ("tmpfs", 0x0102_1994)];
+/// The first kernel whose sync of a file system tells of errors.
+const TELLING_KERNEL: (u32, u32) = (5, 8);
+
+impl SharedSync {
+    /// Nothing where the file system is not known for it, or can't be opened so.
+    fn of(root: RawFd) -> Option<SharedSync> {
+        let mut status = MaybeUninit::<libc::statfs>::zeroed();
+        // SAFETY: writes the status, which is a valid value even where it stays zeroed.
+        let status = unsafe {
+            check(libc::fstatfs(root, status.as_mut_ptr())).ok()?;
+            status.assume_init()
+        };
+        #[allow(clippy::unnecessary_cast)] // The C libraries give it different types.
+        let magic = status.f_type as u32;
+        let is_local = LOCAL_FILE_SYSTEMS.iter().any(|(_, known)| *known == magic);
+        if !is_local || kernel_version()? < TELLING_KERNEL {
+            return None;
+        }
+        let root = open_itself(root).ok()?;
+        #[allow(clippy::unnecessary_cast)]
+        let device = status_of(root.as_raw_fd()).ok()?.st_dev as u64;
+        Some(SharedSync { root, device, has_failed: AtomicBool::new(false) })
+    }
+
+    /// Others may be mounted within.
+    fn covers(&self, files: &[Arc<OpenHandle>]) -> bool {
+        #[allow(clippy::unnecessary_cast)]
+        let is_there = |status: libc::stat| status.st_dev as u64 == self.device;
+        files.iter().all(|file| status_of(file.raw()).is_ok_and(is_there))
+    }
+}
+
+/// The first two numbers of the kernel's version.
+fn kernel_version() -> Option<(u32, u32)> {
+    let mut names = MaybeUninit::<libc::utsname>::zeroed();
+    // SAFETY: writes names that end with a NUL.
+    let release = unsafe {
+        check(libc::uname(names.as_mut_ptr())).ok()?;
+        CStr::from_ptr((*names.as_ptr()).release.as_ptr()).to_str().ok()?.to_owned()
+    };
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 fn sync(file: RawFd) -> CallResult {

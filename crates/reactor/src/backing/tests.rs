@@ -64,6 +64,9 @@ mod memory {
             self.0.waker.replace(Some(context.waker().clone()));
             self.0.ended.borrow_mut().pop_front().map_or(Poll::Pending, Poll::Ready)
         }
+        fn syncs_at_once(&self) -> bool {
+            false
+        }
         fn end(&self) -> bool {
             true
         }

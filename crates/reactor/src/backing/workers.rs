@@ -197,6 +197,10 @@ impl Backing for WorkerBacking {
         Poll::Pending
     }
 
+    fn syncs_at_once(&self) -> bool {
+        self.0.files.syncs_at_once()
+    }
+
     fn end(&self) -> bool {
         let pool = &self.0;
         let waker = locked(&pool.ended).waker.take();

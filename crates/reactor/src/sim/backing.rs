@@ -126,12 +126,14 @@ pub(crate) struct Site {
     pub(super) written: u64,
     pub(super) costs: Option<BackingCosts>,
     pub(super) traffic: BackingTraffic,
+    /// Each file has to be synced by itself.
+    pub(super) syncs_apart: bool,
 }
 
 impl Default for Site {
     fn default() -> Site {
         let (faults, rules, counts, written, costs, traffic) = Default::default();
-        Site { tree: SiteTree::new(), faults, rules, counts, written, costs, traffic }
+        Site { tree: SiteTree::new(), faults, rules, counts, written, costs, traffic, syncs_apart: false }
     }
 }
 
@@ -337,6 +339,7 @@ impl SiteCall {
             | Space { handle }
             | PreferredSize { handle }
             | Seek { file: handle, .. } => mount.path(*handle, b""),
+            SyncFiles { files } => files.first().map_or_else(Vec::new, |file| mount.path(*file, b"")),
             Look { directory, name }
             | MakeDirectory { directory, name, .. }
             | MakeSymlink { directory, name, .. }
@@ -388,6 +391,15 @@ impl SiteCall {
             BackingOperation::Close { handle } => self.mount.close(&mut site.tree, handle),
             BackingOperation::Sync { handle } => {
                 let _: SiteResult<()> = site.tree.sync(self.mount.inode(handle)?, self.mount.node, true);
+            }
+            // Some of them are lost, and tell of it.
+            BackingOperation::SyncFiles { ref files } if is_accident => {
+                let synced = files.iter().map(|file| {
+                    let fails = universe.below(2) == 0;
+                    site.tree.sync(self.mount.inode(*file)?, self.mount.node, fails)?;
+                    if fails { Err(libc::EIO) } else { Ok(()) }
+                });
+                return Ok(BackingOutcome::Synced(synced.collect()));
             }
             _ if is_accident && universe.below(2) == 0 => {
                 let happened = self.perform(universe, site).is_ok();
@@ -450,6 +462,10 @@ impl SiteCall {
                 return Ok(BackingOutcome::Moved(size));
             }
             Sync { handle } => tree.sync(at(*handle)?, mount.node, false)?,
+            SyncFiles { files } => {
+                let synced = files.iter().map(|file| tree.sync(at(*file)?, mount.node, false));
+                return Ok(BackingOutcome::Synced(synced.collect()));
+            }
             SetSize { file, size } => tree.set_size(mount.writable(*file, libc::EINVAL)?, *size, Some(mount.node))?,
             Space { .. } => return Ok(BackingOutcome::Space(tree.space())),
             PreferredSize { handle } => return Ok(BackingOutcome::Size(tree.preferred_size(at(*handle)?)?)),
@@ -605,7 +621,7 @@ impl SimBacking {
         let universe = &*self.universe;
         let (least, most) = match operation {
             BackingOperation::Read { .. } | BackingOperation::Write { .. } => MOVE_NS,
-            BackingOperation::Sync { .. } => SYNC_NS,
+            BackingOperation::Sync { .. } | BackingOperation::SyncFiles { .. } => SYNC_NS,
             _ => CALL_NS,
         };
         let faults = universe.site.borrow().faults;
@@ -669,6 +685,10 @@ impl Backing for SimBacking {
         let old = self.mount.waker.replace(Some(context.waker().clone()));
         drop(old);
         Poll::Pending
+    }
+
+    fn syncs_at_once(&self) -> bool {
+        !self.universe.site.borrow().syncs_apart
     }
 
     fn end(&self) -> bool {

@@ -153,6 +153,11 @@ impl World {
         self.universe.site.borrow_mut().faults = faults;
     }
 
+    /// Has each file of the site be synced by itself.
+    pub fn set_backing_syncs_apart(&self) {
+        self.universe.site.borrow_mut().syncs_apart = true;
+    }
+
     /// Sets what moving bytes to and from the site costs from now on.
     pub fn set_backing_costs(&self, costs: BackingCosts) {
         assert!(costs.bandwidth > 0 && costs.stripe_size > 0);

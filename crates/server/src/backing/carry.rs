@@ -388,7 +388,7 @@ impl Core {
             self.set_attributes_behind(file, attributes, old.as_ref(), (parent, hidden)).await?;
         }
         if !backing.has_fault(BackingFault::SyncsNothing) {
-            target.sync().await.map_err(failed)?;
+            backing.sync_file(&target, attributes.size).await?;
         }
         drop(target);
         is_changed = is_changed || self.was_changed(&holders, &share).await?;

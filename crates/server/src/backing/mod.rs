@@ -41,6 +41,7 @@ mod derive;
 mod eviction;
 mod failed_names;
 mod fetch_gate;
+mod file_syncs;
 mod flush;
 mod give_up;
 mod grace;
@@ -135,6 +136,7 @@ pub struct BackingUse {
     synced: RefCell<BTreeSet<u64>>,
     on_conflict: ConflictPolicy,
     pace: pace::Pace,
+    file_syncs: file_syncs::FileSyncs,
     name_syncs: name_syncs::NameSyncs,
     /// For tests of the simulation's checkers.
     fault: Cell<Option<BackingFault>>,
@@ -244,6 +246,7 @@ impl BackingUse {
             synced: RefCell::default(),
             on_conflict: options.flushing.on_conflict,
             pace: pace::Pace::new(options.flushing),
+            file_syncs: file_syncs::FileSyncs::default(),
             name_syncs: name_syncs::NameSyncs::default(),
             counters: Counters::default(),
             fault: Cell::new(None),

@@ -9,19 +9,23 @@
 
 use super::carry::{NOT_EMPTY, is_known, is_next, known_as, reason_of};
 use super::change_list::LIST_START;
+use super::file_syncs::SMALL_FILE_SIZE;
 use super::flush::{Failures, FlushRun};
 use super::places::DirectoryBehind;
 use super::table::known_of;
 use super::{add, joined};
-use crate::core::{Core, Failure, all};
+use crate::core::{Core, Failure};
 use crate::process::options::ConflictPolicy;
-use reactor::LocalFuture;
 use reactor::backing::{BackingAttributes, BackingDirectory, FileKind};
+use reactor::{Class, LocalFuture};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::messages::*;
 use wire::{FileId, Kind, Operation, Status};
+
+/// Small files that count as one of those that are written at a time.
+const SMALL_FILES_A_WRITER: usize = 8;
 
 /// What has to wait, or can't be done at all.
 enum Hindrance {
@@ -183,10 +187,12 @@ impl Pass {
         let mut files = of_kind(&|entry| entry.id.is_some() && entry.kind != Kind::Directory);
         // Whoever is cut off has as many as possible whole.
         files.sort_by_key(|index| (self.names[*index].is_open, self.names[*index].size));
-        self.at_once(files, |pass, index| Box::pin(async move { pass.name_step(index).await })).await;
+        let size = |index: &usize| self.names[*index].size;
+        self.at_once(&files, size, |pass, index| Box::pin(async move { pass.name_step(index).await })).await;
         let mut written: Vec<u64> = self.written.keys().copied().collect();
         written.sort_by_key(|id| self.written[id]);
-        self.at_once(written, |pass, id| Box::pin(async move { pass.written_step(FileId(id)).await })).await;
+        let size = |id: &u64| self.written[id].1;
+        self.at_once(&written, size, |pass, id| Box::pin(async move { pass.written_step(FileId(id)).await })).await;
         let mut removals = of_kind(&|entry| entry.id.is_none());
         let mut depths = BTreeMap::new();
         for index in &removals {
@@ -202,10 +208,33 @@ impl Pass {
         }
     }
 
-    /// Does a step for each of some items, a few at a time.
-    async fn at_once<T: Copy + 'static>(self: &Rc<Self>, items: Vec<T>, step: impl Fn(Rc<Pass>, T) -> LocalFuture<()>) {
-        for some in items.chunks(self.core.backing().pace.writers()) {
-            all(some.iter().map(|item| step(self.clone(), *item)).collect()).await;
+    /// Does a step for each of some items in order, as many at a time as there are writers. Of small files, by their
+    /// sizes, more: each of them waits for syncs most of its time, and those that wait together share them.
+    async fn at_once<T: Copy + 'static>(
+        self: &Rc<Self>,
+        items: &[T],
+        size: impl Fn(&T) -> u64,
+        step: impl Fn(Rc<Pass>, T) -> LocalFuture<()> + Copy + 'static,
+    ) {
+        let is_small = |item: &T| size(item) <= SMALL_FILE_SIZE;
+        for alike in items.chunk_by(|one, other| is_small(one) == is_small(other)) {
+            let small = alike.first().is_some_and(is_small);
+            let writers = self.core.backing().pace.writers() * if small { SMALL_FILES_A_WRITER } else { 1 };
+            let (pass, left) = (self.clone(), Rc::new(RefCell::new(alike.to_vec().into_iter())));
+            let work = |_| {
+                let (pass, left) = (pass.clone(), left.clone());
+                self.core.reactor.spawn_joinable(Class::Background, async move {
+                    loop {
+                        let next = left.borrow_mut().next();
+                        let Some(item) = next else { return };
+                        step(pass.clone(), item).await;
+                    }
+                })
+            };
+            let working: Vec<_> = (0..writers.min(alike.len())).map(work).collect();
+            for writer in working {
+                writer.await;
+            }
         }
     }
 

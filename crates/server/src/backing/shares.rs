@@ -342,7 +342,6 @@ impl Core {
 
     async fn write_share_now(self: &Rc<Self>, share: &ShareWrite, request: &WriteShareRequest) -> ShareResult {
         let backing = self.backing();
-        let failed = |error| backing.failure(error);
         let _chunk_use = self.use_file(request.file);
         let is_home = self.cluster.home_of(request.file) == Some(self.index);
         if !is_home {
@@ -373,7 +372,7 @@ impl Core {
             && !is_home
             && !backing.has_fault(BackingFault::SyncsNothing)
         {
-            file.sync().await.map_err(failed)?;
+            backing.sync_file(file, request.size).await?;
         }
         share.is_whole.set(!is_over());
         Ok(())
