@@ -182,12 +182,12 @@ impl BackingDirectory {
         &self,
         (name, other, other_name): (&[u8], &BackingDirectory, &[u8]),
         operation: BackingOperation,
-    ) -> Result<(), BackingError> {
+    ) -> Result<BackingOutcome, BackingError> {
         let (path, other_path) = (self.path_of(name), other.path_of(other_name));
         let handles = [Some(self.handle.clone()), Some(other.handle.clone())];
         let held = CallHeld { handles, ..CallHeld::default() };
         let changes = [Some(path.clone()), Some(other_path)];
-        self.tree.core().call(CallRequest { operation, path, held, changes }).await.result.map(drop)
+        self.tree.core().call(CallRequest { operation, path, held, changes }).await.result
     }
 
     /// Gives a file one name more, here or in another directory. Errors: `EEXIST`, `ENOENT`, `EXDEV`, `EPERM` for a
@@ -201,22 +201,24 @@ impl BackingDirectory {
         let (name, new_name) = (name.as_ref(), new_name.as_ref());
         let from = (self.handle.id, self.name("link", name)?);
         let target = (to.handle.id, to.name("link", new_name)?);
-        self.change_two((name, to, new_name), BackingOperation::Link { from, to: target }).await
+        self.change_two((name, to, new_name), BackingOperation::Link { from, to: target }).await.map(drop)
     }
 
-    /// Renames, here or to another directory. Errors: as of rename(2); `EINVAL` where the file system does not know the
-    /// mode; `ESTALE` where one of the directories was removed.
+    /// Renames, here or to another directory. What comes is what has the new name then. Errors: as of rename(2), or of
+    /// the look after it; `EINVAL` where the file system does not know the mode; `ESTALE` where one of the directories
+    /// was removed.
     pub async fn rename(
         &self,
         name: impl AsRef<[u8]>,
         to: &BackingDirectory,
         new_name: impl AsRef<[u8]>,
         mode: RenameMode,
-    ) -> Result<(), BackingError> {
+    ) -> Result<BackingAttributes, BackingError> {
         let (name, new_name) = (name.as_ref(), new_name.as_ref());
         let from = (self.handle.id, self.name("rename", name)?);
         let target = (to.handle.id, to.name("rename", new_name)?);
-        self.change_two((name, to, new_name), BackingOperation::Rename { from, to: target, mode }).await
+        let renamed = self.change_two((name, to, new_name), BackingOperation::Rename { from, to: target, mode }).await;
+        Ok(*expect_outcome!(renamed?, Attributes))
     }
 
     /// Removes a name that stands for no directory. Errors: `ENOENT`, `EISDIR`, `EROFS`.
@@ -234,12 +236,17 @@ impl BackingDirectory {
         self.change(bytes, BackingOperation::Remove { directory, name, is_directory }).await
     }
 
-    /// Sets attributes of what a name stands for; after an error some may be set. Errors: `ENOENT`, `EPERM`, `EROFS`,
-    /// `EOPNOTSUPP` for the mode of a symbolic link.
-    pub async fn set_attributes(&self, name: impl AsRef<[u8]>, change: AttributeChange) -> Result<(), BackingError> {
+    /// Sets attributes of what a name stands for, and tells what it has then; after an error some may be set. Errors:
+    /// `ENOENT`, `EPERM`, `EROFS`, `EOPNOTSUPP` for the mode of a symbolic link.
+    pub async fn set_attributes(
+        &self,
+        name: impl AsRef<[u8]>,
+        change: AttributeChange,
+    ) -> Result<BackingAttributes, BackingError> {
         let (bytes, directory) = (name.as_ref(), self.handle.id);
         let name = self.name("set attributes", bytes)?;
-        self.ask(bytes, BackingOperation::SetAttributes { directory, name, change }).await.map(drop)
+        let set = self.ask(bytes, BackingOperation::SetAttributes { directory, name, change }).await?;
+        Ok(*expect_outcome!(set, Attributes))
     }
 
     /// The keys of the extended attributes of what a name stands for. Errors: `ENOENT`, `EOPNOTSUPP`.

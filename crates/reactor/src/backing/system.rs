@@ -152,10 +152,7 @@ impl HandleFiles {
                 let listing = self.get(listing)?;
                 in_directory(&listing, list(&listing, from))
             }
-            Look { directory, name } => {
-                let directory = self.get(directory)?;
-                in_directory(&directory, look(directory.raw(), name.as_c()))
-            }
+            Look { directory, name } => self.look_at(directory, &name),
             LookOpen { handle } => look_open(self.get(handle)?.raw()),
             Read { file, offset, memory } => {
                 let (file, offset) = (self.get(file)?, to_offset(offset)?);
@@ -203,28 +200,17 @@ impl HandleFiles {
                 check(unsafe { libc::unlinkat(parent, name.as_ptr(), flags) })
             }),
             SetAttributes { directory, name, change } => {
-                self.named(directory, &name, |parent, name| set_attributes(parent, name, &change))
+                self.named(directory, &name, |parent, name| set_attributes(parent, name, &change))?;
+                self.look_at(directory, &name)
             }
-            Link { from, to } => self.named_twice(from, to, |(from, name), (to, other)| {
+            Link { from, to } => self.named_twice((from.0, &from.1), (to.0, &to.1), |(from, name), (to, other)| {
                 // SAFETY: both names are C strings. Without flags no link is followed.
                 check(unsafe { libc::linkat(from, name.as_ptr(), to, other.as_ptr(), 0) })
             }),
-            Rename { from, to, mode } => self.named_twice(from, to, |(from, name), (to, other)| {
-                let flags = match mode {
-                    // Not every file system knows the call with flags.
-                    RenameMode::Replace => {
-                        // SAFETY: both names are C strings.
-                        return check(unsafe { libc::renameat(from, name.as_ptr(), to, other.as_ptr()) });
-                    }
-                    RenameMode::NoReplace => libc::RENAME_NOREPLACE,
-                    RenameMode::Exchange => libc::RENAME_EXCHANGE,
-                };
-                // Not every C library that there is has a function for it.
-                // SAFETY: as above.
-                check(unsafe {
-                    libc::syscall(libc::SYS_renameat2, from, name.as_ptr(), to, other.as_ptr(), flags) as libc::c_int
-                })
-            }),
+            Rename { from, to, mode } => {
+                self.named_twice((from.0, &from.1), (to.0, &to.1), |from, to| rename(from, to, mode))?;
+                self.look_at(to.0, &to.1)
+            }
             ListXattrs { directory, name } => {
                 let directory = self.get(directory)?;
                 in_directory(&directory, list_xattrs(directory.raw(), name.as_c()))
@@ -250,6 +236,11 @@ impl HandleFiles {
     }
 
     /// A call on a name that brings nothing.
+    fn look_at(&self, directory: HandleId, name: &EntryName) -> CallResult {
+        let directory = self.get(directory)?;
+        in_directory(&directory, look(directory.raw(), name.as_c()))
+    }
+
     fn named(
         &self,
         directory: HandleId,
@@ -262,8 +253,8 @@ impl HandleFiles {
 
     fn named_twice(
         &self,
-        from: (HandleId, EntryName),
-        to: (HandleId, EntryName),
+        from: (HandleId, &EntryName),
+        to: (HandleId, &EntryName),
         call: impl Fn((RawFd, &CStr), (RawFd, &CStr)) -> Result<libc::c_int, i32>,
     ) -> CallResult {
         let (source, target) = (self.get(from.0)?, self.get(to.0)?);
@@ -640,6 +631,21 @@ fn timespec(time: Option<i64>) -> libc::timespec {
         },
         None => libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT },
     }
+}
+
+fn rename((from, name): (RawFd, &CStr), (to, other): (RawFd, &CStr), mode: RenameMode) -> Result<libc::c_int, i32> {
+    let flags = match mode {
+        // Not every file system knows the call with flags.
+        RenameMode::Replace => {
+            // SAFETY: both names are C strings.
+            return check(unsafe { libc::renameat(from, name.as_ptr(), to, other.as_ptr()) });
+        }
+        RenameMode::NoReplace => libc::RENAME_NOREPLACE,
+        RenameMode::Exchange => libc::RENAME_EXCHANGE,
+    };
+    // Not every C library that there is has a function for it.
+    // SAFETY: as above.
+    check(unsafe { libc::syscall(libc::SYS_renameat2, from, name.as_ptr(), to, other.as_ptr(), flags) as libc::c_int })
 }
 
 fn set_attributes(directory: RawFd, name: &CStr, change: &AttributeChange) -> Result<libc::c_int, i32> {

@@ -499,11 +499,14 @@ impl SiteCall {
             Link { from, to } => tree.link((at(&from.0)?, from.1.bytes()), (at(&to.0)?, to.1.bytes()))?,
             Rename { from, to, mode } => {
                 tree.rename((at(&from.0)?, from.1.bytes()), (at(&to.0)?, to.1.bytes()), *mode)?;
+                let inode = tree.find(at(&to.0)?, to.1.bytes())?;
+                return Ok(BackingOutcome::Attributes(Box::new(tree.look(inode)?)));
             }
             Remove { directory, name, is_directory } => tree.remove(at(directory)?, name.bytes(), *is_directory)?,
             SetAttributes { directory, name, change } => {
                 let inode = tree.find(at(directory)?, name.bytes())?;
                 tree.set_attributes(inode, change)?;
+                return Ok(BackingOutcome::Attributes(Box::new(tree.look(inode)?)));
             }
             ListXattrs { directory, name } => {
                 let inode = tree.find(at(directory)?, name.bytes())?;

@@ -11,14 +11,15 @@ use wire::{Attributes, FileId};
 const KEY_SPACE: &[u8] = b"user.";
 
 impl Core {
-    /// Sets what a file has beside its bytes.
+    /// Sets what a file has beside its bytes, and tells what it has then.
     pub(super) async fn set_attributes_behind(
         self: &Rc<Self>,
         file: FileId,
         attributes: &Attributes,
         old: Option<&BackingPlace>,
         (parent, hidden): (&BackingDirectory, &[u8]),
-    ) -> Result<(), Failure> {
+        found: &BackingAttributes,
+    ) -> Result<BackingAttributes, Failure> {
         let backing = self.backing();
         if let Some(old) = old {
             self.copy_xattrs(old, (parent, hidden)).await?;
@@ -31,8 +32,7 @@ impl Core {
         for (name, value) in own {
             parent.set_xattr(hidden, &name, value).await.map_err(|error| backing.failure(error))?;
         }
-        let found = parent.look(hidden).await.map_err(|error| backing.failure(error))?;
-        let change = AttributeChange { owner: owner_wanted(attributes, &found), ..AttributeChange::default() };
+        let change = AttributeChange { owner: owner_wanted(attributes, found), ..AttributeChange::default() };
         set_as_far_as_allowed(backing, parent, hidden, change).await?;
         let change = AttributeChange {
             owner: None,
@@ -90,7 +90,7 @@ pub(super) async fn set_rights(
         return Ok(());
     }
     let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
-    parent.set_attributes(name, change).await.map_err(|error| backing.failure(error))
+    parent.set_attributes(name, change).await.map(drop).map_err(|error| backing.failure(error))
 }
 
 /// Owners are set as far as this user may.

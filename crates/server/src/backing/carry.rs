@@ -14,6 +14,7 @@
 use super::attributes_behind::{owner_wanted, set_as_far_as_allowed};
 use super::base_copy::BaseCopy;
 use super::conflicts::is_conflict;
+use super::file_syncs::SMALL_FILE_SIZE;
 use super::flush::WAIT_NS;
 use super::in_place::InPlace;
 use super::pace::Patience;
@@ -66,6 +67,15 @@ pub struct Carried {
     pub known: KnownBehind,
     /// What became of somebody else's that had its name.
     pub settled: Vec<u8>,
+}
+
+/// What is known of a name that something is about to get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameThere {
+    /// Nobody has looked: nothing ought to have it.
+    Unseen,
+    /// Whether something has it.
+    Seen(bool),
 }
 
 /// A file that is being given its name behind.
@@ -282,7 +292,7 @@ impl Core {
             mode: None,
         };
         set_as_far_as_allowed(backing, &parent, &hidden, change).await?;
-        let named = self.give_name(request, (&parent, &hidden, name), attributes).await;
+        let named = self.give_name(request, (&parent, &hidden, name), attributes, None).await;
         if named.is_err() {
             // It goes with the next attempt, if not now.
             let _: Result<(), Failure> = backing.remove_hidden(&parent, &hidden).await;
@@ -364,7 +374,11 @@ impl Core {
             made => made,
         };
         let target = target.map_err(failed)?;
-        target.set_size(attributes.size).await.map_err(failed)?;
+        // A small file is as long as what is written, in most cases.
+        let is_small = attributes.size <= SMALL_FILE_SIZE;
+        if !is_small {
+            target.set_size(attributes.size).await.map_err(failed)?;
+        }
         if let Some(old) = old.as_ref().filter(|old| old.base.max(old.carried) > 0) {
             let is_absent = |index| self.tables.borrow().backing.get(file).is_some_and(|it| it.is_absent(index));
             // Other holders copy what is absent there.
@@ -376,6 +390,9 @@ impl Core {
             let copy = BaseCopy { file, old, layout, size, is_over: &|| false, written: &task.written };
             self.copy_base(copy, &wants, &target, &task.patience).await?;
         }
+        if let Some(own) = backing.share(file, wish) {
+            own.use_open(&target);
+        }
         let holders = inode.other_holders(self.index);
         let loses = backing.has_fault(BackingFault::LosesWritesInFlush);
         let mut is_changed = self.have_all_written(&holders, &share, task).await? && !loses;
@@ -384,8 +401,14 @@ impl Core {
             backing.remove_hidden(parent, hidden).await?;
             return Ok(None);
         }
+        let found = parent.look(hidden).await.map_err(failed)?;
+        if is_small && found.identity.size != attributes.size {
+            target.set_size(attributes.size).await.map_err(failed)?;
+        }
+        let mut written = None;
         if !is_changed {
-            self.set_attributes_behind(file, attributes, old.as_ref(), (parent, hidden)).await?;
+            let at = (parent, hidden);
+            written = Some(self.set_attributes_behind(file, attributes, old.as_ref(), at, &found).await?);
         }
         if !backing.has_fault(BackingFault::SyncsNothing) {
             backing.sync_file(&target, attributes.size).await?;
@@ -400,7 +423,7 @@ impl Core {
             backing.remove_hidden(parent, hidden).await?;
             return Ok(None);
         }
-        let (known, settled) = self.give_name(request, (parent, hidden, name), attributes).await?;
+        let (known, settled) = self.give_name(request, (parent, hidden, name), attributes, written).await?;
         self.settle_place(request, &holders, wish).await?;
         if !request.is_parked {
             self.note_now(request, &known).await?;
@@ -455,7 +478,7 @@ impl Core {
         let path = joined(directory, &parked);
         let (known, same_as, is_parked) = (None, FileId::default(), true);
         let request = CarryInodeRequest { path, known, same_as, is_parked, ..request.clone() };
-        self.give_name(&request, (parent, hidden, &parked), attributes).await?;
+        self.give_name(&request, (parent, hidden, &parked), attributes, None).await?;
         self.settle_place(&request, holders, wish).await
     }
 
@@ -526,41 +549,55 @@ impl Core {
         Ok(is_changed && !self.backing().has_fault(BackingFault::LosesWritesInFlush))
     }
 
-    /// Gives what was written under a hidden name its own. Returns what is behind there now, and what became of
-    /// somebody else's that was there.
+    /// Gives what was written under a hidden name its own; `written` is what that has, if it is known. Returns what is
+    /// behind there now, and what became of somebody else's that was there.
     pub(super) async fn give_name(
         self: &Rc<Self>,
         request: &CarryInodeRequest,
         (parent, hidden, name): (&BackingDirectory, &[u8], &[u8]),
         attributes: &Attributes,
+        written: Option<BackingAttributes>,
     ) -> Result<(KnownBehind, Vec<u8>), Failure> {
         let backing = self.backing();
         let failed = |error| backing.failure(error);
-        let written = parent.look(hidden).await.map_err(failed)?;
+        let written = match written {
+            Some(written) => written,
+            None => parent.look(hidden).await.map_err(failed)?,
+        };
         if !request.is_parked {
             self.note_next(request, known_found(&written)).await?;
         }
-        let (mut found, mut settled) = (backing.look_for(parent, name).await?, Vec::new());
-        if let Some(theirs) = found.take_if(|found| !self.may_be_replaced(request, found)) {
-            settled = self.settle_conflict(request, (parent, hidden, name), &theirs).await?;
+        // Where nothing ought to be the rename sees whether that is so.
+        let (mut is_looked_at, mut found, mut settled) = (false, None, Vec::new());
+        if request.known.is_some() {
+            (is_looked_at, found) = (true, backing.look_for(parent, name).await?);
         }
-        let place = self.place_of(request, &written, attributes, self.base_of(request.id));
-        if self.is_journal_low() {
-            self.checkpoints.finished().wait().await;
-        }
-        self.change([Record::NextPut { id: request.id, place: place.clone() }])?;
-        self.syncs.durable().await?;
-        let moving = MovingPlace::default();
-        backing.moving.borrow_mut().insert(request.id.0, moving.clone());
-        let named = self.rename_hidden(request, (parent, hidden, name), found.is_some(), &place).await;
-        backing.moving.borrow_mut().remove(&request.id.0);
-        moving.done.tell(());
-        match named {
-            Ok(found) => Ok((known_found(&found), settled)),
-            Err(failure) if failure.status == Status::Exists => {
-                Err(self.end_conflict(request, (parent, hidden, name)).await)
+        loop {
+            if let Some(theirs) = found.take_if(|found| !self.may_be_replaced(request, found)) {
+                settled = self.settle_conflict(request, (parent, hidden, name), &theirs).await?;
             }
-            Err(failure) => Err(failure),
+            let place = self.place_of(request, &written, attributes, self.base_of(request.id));
+            if self.is_journal_low() {
+                self.checkpoints.finished().wait().await;
+            }
+            self.change([Record::NextPut { id: request.id, place: place.clone() }])?;
+            self.syncs.durable().await?;
+            let moving = MovingPlace::default();
+            backing.moving.borrow_mut().insert(request.id.0, moving.clone());
+            let there = if is_looked_at { NameThere::Seen(found.is_some()) } else { NameThere::Unseen };
+            let named = self.rename_hidden(request, (parent, hidden, name), there, &place).await;
+            backing.moving.borrow_mut().remove(&request.id.0);
+            moving.done.tell(());
+            match named {
+                Ok(found) => return Ok((known_found(&found), settled)),
+                Err(failure) if failure.status == Status::Exists && is_looked_at => {
+                    return Err(self.end_conflict(request, (parent, hidden, name)).await);
+                }
+                Err(failure) if failure.status == Status::Exists => {
+                    (is_looked_at, found) = (true, backing.look_for(parent, name).await?);
+                }
+                Err(failure) => return Err(failure),
+            }
         }
     }
 
@@ -568,26 +605,30 @@ impl Core {
         self: &Rc<Self>,
         request: &CarryInodeRequest,
         (parent, hidden, name): (&BackingDirectory, &[u8], &[u8]),
-        replaces: bool,
+        there: NameThere,
         place: &BackingPlace,
     ) -> Result<BackingAttributes, Failure> {
         let backing = self.backing();
+        let replaces = there == NameThere::Seen(true);
         let mode = if replaces { RenameMode::Replace } else { RenameMode::NoReplace };
         let mut renamed = parent.rename(hidden, parent, name, mode).await;
         if !replaces && renamed.as_ref().is_err_and(|error| error.is_unsupported()) {
             // The file system can't tell; the look of a moment ago has to do.
-            renamed = parent.rename(hidden, parent, name, RenameMode::Replace).await;
+            renamed = match there {
+                NameThere::Unseen => return Err(Status::Exists.into()),
+                NameThere::Seen(_) => parent.rename(hidden, parent, name, RenameMode::Replace).await,
+            };
         }
-        match renamed {
+        let is_ours = |found: &BackingAttributes| is_next(found, &known_of(place));
+        let found = match renamed {
+            Ok(found) if is_ours(&found) => found,
+            Ok(_) => return Err(words("somebody else is changing the same name there")),
             Err(error) if error.is_taken() && !replaces => return Err(Status::Exists.into()),
             // It may have happened all the same: whether it has is to be seen.
-            _ => {}
-        }
-        let found = backing.look_for(parent, name).await?;
-        let found = match (found, renamed) {
-            (Some(found), _) if is_next(&found, &known_of(place)) => found,
-            (_, Err(error)) => return Err(backing.failure(error)),
-            _ => return Err(words("somebody else is changing the same name there")),
+            Err(error) => match backing.look_for(parent, name).await?.filter(is_ours) {
+                Some(found) => found,
+                None => return Err(backing.failure(error)),
+            },
         };
         let KnownBehind { inode, size, mtime, ctime } = known_found(&found);
         let place = BackingPlace { inode, size, mtime, ctime, ..place.clone() };

@@ -95,7 +95,7 @@ impl Core {
                 (true, _) => {}
                 (false, Err(error)) if error.is_not_empty() => return Err(words(NOT_EMPTY)),
                 (false, Err(error)) => return Err(backing.failure(error)),
-                (false, Ok(())) => return Err(words("somebody else is changing the same name there")),
+                (false, Ok(_)) => return Err(words("somebody else is changing the same name there")),
             }
         }
         backing.sync_names(parent).await?;

@@ -100,7 +100,7 @@ impl Core {
             }
             let is_changed = self.have_all_written(&holders, &share, task).await?;
             if !is_parked || !is_changed {
-                self.set_attributes_behind(file, attributes, None, (parent, &own_name)).await?;
+                self.set_attributes_behind(file, attributes, None, (parent, &own_name), &found).await?;
             }
             if !backing.has_fault(BackingFault::SyncsNothing) {
                 target.sync().await.map_err(failed)?;
@@ -123,7 +123,7 @@ impl Core {
         let (known, settled) = match is_parked {
             // Nobody sees it before it is as it was at one time.
             true if self.was_changed(&holders, &share).await? => return Ok(InPlace::Changed),
-            true => self.give_name(request, (parent, &own_name, name), attributes).await?,
+            true => self.give_name(request, (parent, &own_name, name), attributes, None).await?,
             false => (known, Vec::new()),
         };
         if is_parked {

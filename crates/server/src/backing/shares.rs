@@ -124,6 +124,15 @@ pub struct ShareWrite {
     pub patience: Patience,
     /// An earlier wish about the file that is at work still.
     before: RefCell<Option<Rc<ShareWrite>>>,
+    /// The file behind, where it is open here already.
+    opened: RefCell<Option<BackingFile>>,
+}
+
+impl ShareWrite {
+    /// A share that is begun from now on is written to this open file.
+    pub fn use_open(&self, file: &BackingFile) {
+        self.opened.replace(Some(file.clone()));
+    }
 }
 
 impl BackingUse {
@@ -295,6 +304,7 @@ impl Core {
             written: Cell::new(0),
             patience: Rc::new(Cell::new(request.patience)),
             before: RefCell::new(None),
+            opened: RefCell::new(None),
         });
         // What was written beyond the size that the home knows is none of this, up to the end of the chunk.
         if self.store.share(request.file.0).is_some_and(|known| known.end > request.size) {
@@ -349,7 +359,8 @@ impl Core {
             self.know_place(request.file, self.reactor.now() + self.options.timeout).await?;
         }
         let is_over = || share.is_late.get() || request.mode == share_modes::WHOLE && share.is_changed.get();
-        let target = Target { request, share, file: OnceCell::new() };
+        let opened = share.opened.take().map_or_else(OnceCell::new, OnceCell::from);
+        let target = Target { request, share, file: opened };
         match request.mode {
             share_modes::IN_PLACE => self.write_dirty(&target, is_home).await?,
             _ => {
