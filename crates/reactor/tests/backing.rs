@@ -577,6 +577,32 @@ fn attributes_are_set() {
     });
 }
 
+/// Goal: an open file gets size and attributes by one call, which tells what it has then, as a rename does.
+#[test]
+fn attributes_of_open_files() {
+    everywhere("open-attributes", |bench| {
+        Box::pin(async move {
+            let root = bench.tree.root().await.unwrap();
+            let file = root.make_file("hidden", 0o600).await.unwrap();
+            write_all(&file, 0, &pattern(100, 3)).await;
+            let mtime = 1_234_567_890_123_456_000;
+            let before = root.look("hidden").await.unwrap();
+            let owner = Some((before.owner, before.group));
+            let change = AttributeChange { owner, mode: Some(0o640), atime: None, mtime: Some(mtime) };
+            let set = file.set_attributes(5000, change).await.unwrap();
+            assert_eq!((set.identity.size, set.mode, set.identity.mtime), (5000, 0o640, mtime));
+            assert_eq!(set, root.look("hidden").await.unwrap());
+            let same = file.set_attributes(5000, AttributeChange::default()).await.unwrap();
+            assert_eq!((same.identity.size, same.identity.mtime), (5000, mtime));
+            let named = root.rename("hidden", &root, "name", RenameMode::NoReplace).await.unwrap();
+            assert_eq!(named, root.look("name").await.unwrap());
+            assert_eq!(named.identity.inode, set.identity.inode);
+            let reader = root.open_file("name").await.unwrap();
+            assert_eq!(errno(reader.set_attributes(1, change).await), libc::EINVAL);
+        })
+    });
+}
+
 /// Goal: extended attributes come back as they were set.
 #[test]
 fn xattrs_come_back() {

@@ -84,6 +84,13 @@ impl BackingFile {
         self.ask(BackingOperation::SetSize { file: self.handle.id, size }).await.map(drop)
     }
 
+    /// Sets the file's size and attributes, as far as they are other ones, and tells what it has then; after an error
+    /// some may be set. Errors: as for the size, and `EPERM`.
+    pub async fn set_attributes(&self, size: u64, change: AttributeChange) -> Result<BackingAttributes, BackingError> {
+        let operation = BackingOperation::SetOpenAttributes { file: self.handle.id, size, change };
+        Ok(*expect_outcome!(self.ask(operation).await?, Attributes))
+    }
+
     /// The file's attributes.
     pub async fn look(&self) -> Result<BackingAttributes, BackingError> {
         Ok(*expect_outcome!(self.ask(BackingOperation::LookOpen { handle: self.handle.id }).await?, Attributes))

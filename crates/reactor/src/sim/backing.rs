@@ -336,6 +336,7 @@ impl SiteCall {
             | Write { file: handle, .. }
             | Sync { handle }
             | SetSize { file: handle, .. }
+            | SetOpenAttributes { file: handle, .. }
             | Space { handle }
             | PreferredSize { handle }
             | Seek { file: handle, .. } => mount.path(*handle, b""),
@@ -467,6 +468,14 @@ impl SiteCall {
                 return Ok(BackingOutcome::Synced(synced.collect()));
             }
             SetSize { file, size } => tree.set_size(mount.writable(*file, libc::EINVAL)?, *size, Some(mount.node))?,
+            SetOpenAttributes { file, size, change } => {
+                let inode = mount.writable(*file, libc::EINVAL)?;
+                if tree.look(inode)?.identity.size != *size {
+                    tree.set_size(inode, *size, Some(mount.node))?;
+                }
+                tree.set_attributes(inode, change)?;
+                return Ok(BackingOutcome::Attributes(Box::new(tree.look(inode)?)));
+            }
             Space { .. } => return Ok(BackingOutcome::Space(tree.space())),
             PreferredSize { handle } => return Ok(BackingOutcome::Size(tree.preferred_size(at(*handle)?)?)),
             Seek { file, offset, kind } => {

@@ -2,7 +2,7 @@
 
 use super::BackingUse;
 use crate::core::{Core, Failure};
-use reactor::backing::{AttributeChange, BackingAttributes, BackingDirectory, BackingError};
+use reactor::backing::{AttributeChange, BackingAttributes, BackingDirectory, BackingError, BackingFile};
 use std::rc::Rc;
 use wire::messages::BackingPlace;
 use wire::{Attributes, FileId};
@@ -11,14 +11,14 @@ use wire::{Attributes, FileId};
 const KEY_SPACE: &[u8] = b"user.";
 
 impl Core {
-    /// Sets what a file has beside its bytes, and tells what it has then.
+    /// Sets a file's size and what it has beside its bytes, and tells what it has then.
     pub(super) async fn set_attributes_behind(
         self: &Rc<Self>,
         file: FileId,
         attributes: &Attributes,
         old: Option<&BackingPlace>,
         (parent, hidden): (&BackingDirectory, &[u8]),
-        found: &BackingAttributes,
+        target: &BackingFile,
     ) -> Result<BackingAttributes, Failure> {
         let backing = self.backing();
         if let Some(old) = old {
@@ -32,15 +32,20 @@ impl Core {
         for (name, value) in own {
             parent.set_xattr(hidden, &name, value).await.map_err(|error| backing.failure(error))?;
         }
-        let change = AttributeChange { owner: owner_wanted(attributes, found), ..AttributeChange::default() };
-        set_as_far_as_allowed(backing, parent, hidden, change).await?;
         let change = AttributeChange {
-            owner: None,
+            owner: Some((attributes.uid, attributes.gid)),
             mode: Some(attributes.mode & 0o7777),
             atime: Some(attributes.atime),
             mtime: Some(attributes.mtime),
         };
-        parent.set_attributes(hidden, change).await.map_err(|error| backing.failure(error))
+        let set = match target.set_attributes(attributes.size, change).await {
+            // Owners are set as far as this user may.
+            Err(error) if error.is_refused() => {
+                target.set_attributes(attributes.size, AttributeChange { owner: None, ..change }).await
+            }
+            other => other,
+        };
+        set.map_err(|error| backing.failure(error))
     }
 
     /// What of a file is not shown here stays with it, as far as this user may have it so.

@@ -401,14 +401,12 @@ impl Core {
             backing.remove_hidden(parent, hidden).await?;
             return Ok(None);
         }
-        let found = parent.look(hidden).await.map_err(failed)?;
-        if is_small && found.identity.size != attributes.size {
-            target.set_size(attributes.size).await.map_err(failed)?;
-        }
         let mut written = None;
         if !is_changed {
             let at = (parent, hidden);
-            written = Some(self.set_attributes_behind(file, attributes, old.as_ref(), at, &found).await?);
+            written = Some(self.set_attributes_behind(file, attributes, old.as_ref(), at, &target).await?);
+        } else if is_small {
+            target.set_size(attributes.size).await.map_err(failed)?;
         }
         if !backing.has_fault(BackingFault::SyncsNothing) {
             backing.sync_file(&target, attributes.size).await?;

@@ -100,7 +100,7 @@ impl Core {
             }
             let is_changed = self.have_all_written(&holders, &share, task).await?;
             if !is_parked || !is_changed {
-                self.set_attributes_behind(file, attributes, None, (parent, &own_name), &found).await?;
+                self.set_attributes_behind(file, attributes, None, (parent, &own_name), &target).await?;
             }
             if !backing.has_fault(BackingFault::SyncsNothing) {
                 target.sync().await.map_err(failed)?;
