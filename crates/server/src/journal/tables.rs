@@ -34,9 +34,15 @@ use wire::{FileId, Kind, Status};
 /// Numbers that one record sets aside.
 pub const NUMBER_BLOCK: u64 = 4096;
 
+/// Who has marked a directory that a tree change is to remove. Numbers of tree changes are not those of attempts at a
+/// removal, whoever coordinates either.
+pub const TREE_COORDINATOR: u32 = u32::MAX;
+
 /// A directory that is about to be removed: nothing may be created under it here.
 pub struct Mark {
+    /// A server, or `TREE_COORDINATOR`.
     pub coordinator: u32,
+    /// A number of the server, or of the tree change.
     pub attempt: u64,
     /// Told when the mark is resolved.
     pub resolved: Notice<()>,
@@ -311,6 +317,11 @@ impl Tables {
             self.marks.entry(directory.0).or_insert_with(|| Mark { coordinator, attempt, resolved: Notice::new() });
         mark.coordinator = coordinator;
         mark.attempt = attempt;
+    }
+
+    /// Whether the mark of a directory is this one.
+    pub fn is_marked_by(&self, directory: FileId, coordinator: u32, attempt: u64) -> bool {
+        self.marks.get(&directory.0).is_some_and(|mark| (mark.coordinator, mark.attempt) == (coordinator, attempt))
     }
 
     /// Refuses what lies under a directory that was removed.

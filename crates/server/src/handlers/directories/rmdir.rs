@@ -101,6 +101,8 @@ async fn remove(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(), F
         |phase| Record::IntentPut { number: attempt, intent: Intent::RemoveDirectory { directory, attempt, phase } };
     core.change([intent(RemovalPhase::Marking), Record::MarkPut { directory, coordinator: core.index, attempt }])?;
     let decision = match mark_all(core, caller, directory, attempt).await {
+        // Nothing but this attempt lifts its mark.
+        Ok(()) if !core.tables.borrow().is_marked_by(directory, core.index, attempt) => Err(Status::Busy.into()),
         Ok(()) => {
             let request = RemoveRequest::from_bytes(params)?;
             core.change([
@@ -178,7 +180,7 @@ fn drive(core: &Rc<Core>, directory: FileId, attempt: u64, removed: bool) {
 async fn give_up(core: &Rc<Core>, directory: FileId, attempt: u64) -> bool {
     let phase = RemovalPhase::Aborting;
     retry(core, Backoff::steady(PAUSE_NS), None, async || {
-        let stands = core.tables.borrow().marks.get(&directory.0).is_some_and(|mark| mark.attempt == attempt);
+        let stands = core.tables.borrow().is_marked_by(directory, core.index, attempt);
         let intent = Intent::RemoveDirectory { directory, attempt, phase };
         let mark = if stands { Record::MarkDelete(directory) } else { Record::Nothing };
         core.change([Record::IntentPut { number: attempt, intent }, mark])

@@ -187,7 +187,7 @@ async fn check_cycle(core: &Rc<Core>, moved: &TreeEntry, deadline: Nanos) -> Res
 
 /// Has all servers mark the directories. That something is not empty outranks that a server can't be reached.
 async fn mark_all(core: &Rc<Core>, number: u64, entries: &[TreeEntry], deadline: Nanos) -> Result<(), Failure> {
-    mark(core, core.index, number, entries)?;
+    mark(core, number, entries)?;
     let mut asked: Vec<LocalFuture<Result<(), Failure>>> = Vec::new();
     for server in core.other_servers() {
         let (core, request) = (core.clone(), MarkTreeRequest { number, entries: entries.to_vec() });

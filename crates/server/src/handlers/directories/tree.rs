@@ -10,6 +10,7 @@ use crate::core::{Caller, Core, Failure};
 use crate::handlers::Progress;
 use crate::handlers::names::lookup::is_elsewhere;
 use crate::journal::records::Record;
+use crate::journal::tables::TREE_COORDINATOR;
 use crate::tree::undone;
 use reactor::Nanos;
 use std::rc::Rc;
@@ -53,7 +54,7 @@ pub fn mark_tree(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Prog
     let MarkTreeRequest { number, entries } = MarkTreeRequest::from_bytes(params)?;
     check_sequencer(core, caller)?;
     check_entries(core, &entries)?;
-    mark(core, caller.peer.from_server, number, &entries)?;
+    mark(core, number, &entries)?;
     let (core, deadline) = (core.clone(), caller.deadline);
     crate::handlers::later(async move {
         wait_for_trails(&core, &entries, deadline).await?;
@@ -62,7 +63,7 @@ pub fn mark_tree(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Prog
 }
 
 /// Marks what is about to change. `Busy` or `NotEmpty` when a directory can't be replaced.
-pub fn mark(core: &Rc<Core>, sequencer: u32, number: u64, entries: &[TreeEntry]) -> Result<(), Failure> {
+pub fn mark(core: &Rc<Core>, number: u64, entries: &[TreeEntry]) -> Result<(), Failure> {
     let mut records = vec![Record::TreeMark { number, entries: entries.to_vec() }];
     {
         let tables = core.tables.borrow();
@@ -72,12 +73,13 @@ pub fn mark(core: &Rc<Core>, sequencer: u32, number: u64, entries: &[TreeEntry])
         for directory in entries.iter().filter(|entry| entry.kind == tree_kinds::REMOVED).map(|entry| entry.directory) {
             core.check_removable(&tables, directory)?;
             // Something may be about to come into it, or an attempt to remove it has not wholly ended.
-            let other = tables.marks.get(&directory.0).is_some_and(|mark| mark.attempt != number);
+            let is_marked = tables.marks.contains_key(&directory.0);
+            let other = is_marked && !tables.is_marked_by(directory, TREE_COORDINATOR, number);
             if other || !tables.locks.in_directory(directory).is_empty() {
                 return Err(Status::Busy.into());
             }
             core.check_room_for_tombstone()?;
-            records.push(Record::MarkPut { directory, coordinator: sequencer, attempt: number });
+            records.push(Record::MarkPut { directory, coordinator: TREE_COORDINATOR, attempt: number });
         }
     }
     core.change(records)
@@ -118,7 +120,8 @@ pub fn resolution(core: &Core, number: u64, commit: bool, entries: &[TreeEntry])
         let TreeEntry { directory, kind, parent } = *entry;
         let home = !is_elsewhere(core, directory);
         let attempt = if is_undone { marked } else { Some(number) };
-        if kind == tree_kinds::REMOVED && tables.marks.get(&directory.0).map(|mark| mark.attempt) == attempt {
+        let is_ours = attempt.is_some_and(|attempt| tables.is_marked_by(directory, TREE_COORDINATOR, attempt));
+        if kind == tree_kinds::REMOVED && is_ours {
             records.push(Record::MarkDelete(directory));
         }
         if !commit {
