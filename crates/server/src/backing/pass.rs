@@ -133,11 +133,12 @@ impl Pass {
             let backing = self.core.backing();
             let directory = backing.open_known(&place).await.map_err(|error| backing.failure(error))?;
             let found = backing.look_for(&directory, &entry.name).await?;
+            let expected = self.expected_at(entry.directory, &entry.name, &next).await?;
             // Where it is still wanted the inode's home may know nothing of it, and whoever goes on has to see that.
-            let left = match found.filter(|found| is_next(found, &next.known)) {
+            let left = match found.filter(|found| is_next(found, &expected)) {
                 Some(found) => {
                     backing.sync_names(&directory).await?;
-                    (entry.behind.known, entry.behind.same_as) = (Some(known_as(&found, &next.known)), next.id);
+                    (entry.behind.known, entry.behind.same_as) = (Some(known_as(&found, &expected)), next.id);
                     Some(next.clone()).filter(|next| entry.id == Some(next.id))
                 }
                 None => None,
@@ -158,6 +159,19 @@ impl Pass {
         });
         self.names = names;
         Ok(())
+    }
+
+    /// What ought to be at a name that was about to get something. Of a file that was updated where it is the home may
+    /// know more than its number by now: what differs then is somebody else's.
+    async fn expected_at(&self, directory: FileId, name: &[u8], next: &NextBehind) -> Result<KnownBehind, Failure> {
+        if next.known.ctime != CTIME_UNKNOWN {
+            return Ok(next.known.clone());
+        }
+        let place = self.core.ask_carried_of(next.id).await?.place;
+        let is_it = |place: &BackingPlace| {
+            (place.parent, place.name(), place.inode) == (directory, name, next.known.inode) && !place.is_being_written()
+        };
+        Ok(place.filter(is_it).map_or_else(|| next.known.clone(), |place| known_of(&place)))
     }
 
     pub async fn work(self: &Rc<Self>) {
