@@ -328,27 +328,32 @@ impl Core {
         }
         let eviction = &backing.eviction;
         let _waiting = self.ask_for_flushes();
-        let progress = || {
-            let flushes = eviction.flushes.get().map(|known| (known.bytes, (known.done > 0).then_some(known.ended)));
-            (backing.counters.carried.get(), backing.counters.carried_bytes.get(), flushes)
+        let done = || {
+            let flushes = eviction.flushes.get();
+            (backing.counters.carried.get(), flushes.and_then(|known| (known.done > 0).then_some(known.ended)))
         };
-        let mut known = progress();
+        let written = || (backing.counters.carried_bytes.get(), eviction.flushes.get().map(|known| known.bytes));
+        let mut known = (done(), written());
         let mut limit = self.reactor.now() + self.options.timeout;
-        let mut first = None;
+        let (mut first, mut is_vain) = (None, false);
         while self.reactor.now() < limit {
             self.reactor.sleep(CLEAN_PAUSE_NS).await;
             if self.evict_some() || self.store.gains_by_sync() {
                 return Ok(());
             }
-            if known != progress() {
-                known = progress();
-                (limit, first) = (self.reactor.now() + self.options.timeout, None);
+            let before = std::mem::replace(&mut known, (done(), written()));
+            if before.0 != known.0 {
+                (limit, first, is_vain) = (self.reactor.now() + self.options.timeout, None, false);
+            } else if before.1 != known.1 && !is_vain {
+                // Bytes alone may be those of a file that fails again and again.
+                limit = self.reactor.now() + self.options.timeout;
             }
             let Some(flushes) = eviction.flushes.get() else { continue };
             let newest = *first.get_or_insert(flushes.newest);
             // A flush that began after this wait has ended, and there was nothing for it; one more than is known may
             // have begun before. What others need right now may go soon.
             if flushes.ended > newest + 1 && flushes.done == 0 {
+                is_vain = true;
                 limit = limit.min(self.reactor.now() + self.options.timeout / VAIN_PARTS);
             }
         }
