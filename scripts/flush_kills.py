@@ -90,7 +90,8 @@ class Tree:
         if not files or len(files) < 8:
             return self.make()
         path = self.draw.choice(files)
-        acts = [lambda: self.change(path)] * 6 + [lambda: self.cut(path), lambda: self.remove(path), lambda: self.rename(path)]
+        acts = [lambda: self.change(path)] * 6
+        acts += [lambda: self.cut(path), lambda: self.remove(path), lambda: self.rename(path)]
         if len(files) < FILES_MAX:
             acts += [self.make, self.make]
         if len(self.directories) < 8:
@@ -114,15 +115,17 @@ class Tree:
             with open(found[path], "rb") as file:
                 data = file.read()
             if data != self.files[path]:
-                first = next((at for at, (a, b) in enumerate(zip(data, self.files[path])) if a != b), min(len(data), len(self.files[path])))
-                told.append(f"{path} has {len(data)} bytes for {len(self.files[path])}, and differs from {first} on")
+                wanted = self.files[path]
+                differing = (at for at, (one, other) in enumerate(zip(data, wanted)) if one != other)
+                first = next(differing, min(len(data), len(wanted)))
+                told.append(f"{path} has {len(data)} bytes for {len(wanted)}, and differs from {first} on")
         return told
 
 
 def main():
     tabane = os.path.join(os.path.abspath(sys.argv[1]), "tabane")
-    rounds, seed = int((sys.argv + ["10"])[2]) if len(sys.argv) > 2 else 10, int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    within = sys.argv[4] if len(sys.argv) > 4 else None
+    given = dict(enumerate(sys.argv))
+    rounds, seed, within = int(given.get(2, 10)), int(given.get(3, 1)), given.get(4)
     draw = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="tabane-flush-", dir=within) as ground:
         run, mount, behind = f"{ground}/run", f"{ground}/mount", f"{ground}/behind"
@@ -130,7 +133,7 @@ def main():
         quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "timeout": WAIT_SECONDS}
         up = [tabane, "up", "--servers", str(SERVERS), "--store", "memory:size=64M", "--backing", behind]
         # A server that was started again takes for open what programs had open that have ended since, for this long.
-        up += ["--flush-atomic", "1M", "--flush", "manual", "--session-grace-ms", "2000"]
+        up += ["--flush", "manual", "--session-grace-ms", "2000"]
 
         def call(*arguments, may_fail=False):
             done = subprocess.run([tabane, *arguments], **quiet)
@@ -155,23 +158,24 @@ def main():
                 if ends:
                     call("umount", mount)
                 doing = [tabane, "down"] if ends else [tabane, "flush", "--wait"]
-                carrying = subprocess.Popen(doing, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+                carrying = subprocess.Popen(doing, env=environment, **silent)
                 time.sleep(draw.choice([0, 0.01, 0.03, 0.1, 0.3]) * draw.random())
-                if not ends or os.path.exists(f"{run}/server-0.pid"):
-                    try:
-                        kill_one()
-                        kills += 1
-                    except (FileNotFoundError, ProcessLookupError):
-                        pass
+                try:
+                    kill_one()
+                    kills += 1
+                except (FileNotFoundError, ProcessLookupError):
+                    # It was down before.
+                    pass
                 if ends:
                     carrying.wait(WAIT_SECONDS)
-                if os.path.exists(run):
-                    call("up", "--run-directory", run, may_fail=ends)
+                # One that is down begins anew over what is there.
+                begin = [tabane, "up", "--run-directory", run] if os.path.exists(f"{run}/cluster") else up
+                begun = subprocess.run(begin, **quiet)
+                if begun.returncode:
+                    raise SystemExit(f"{' '.join(begin)}: {begun.stderr.decode(errors='replace')}")
                 if not ends:
                     carrying.wait(WAIT_SECONDS)
-                if ends and call("flush", "--wait", may_fail=True):
-                    # It is down, and begins anew over what is there.
-                    subprocess.run(up, check=True, **quiet)
                 for _ in range(20):
                     if not call("flush", "--wait", may_fail=True):
                         break
@@ -188,7 +192,8 @@ def main():
             return 0
         finally:
             subprocess.run([tabane, "umount", "--force", mount], env=environment, stderr=subprocess.DEVNULL)
-            subprocess.run([tabane, "down", "--discard", "--run-directory", run], env=environment, stdout=subprocess.DEVNULL)
+            end = [tabane, "down", "--discard", "--run-directory", run]
+            subprocess.run(end, env=environment, stdout=subprocess.DEVNULL)
 
 
 sys.exit(main())

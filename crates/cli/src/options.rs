@@ -255,15 +255,15 @@ pub static TABLE: &[OptionRow] = &[
         Value::Number { least: 1, most: 1024 },
         "16",
         "COUNT",
-        "files that all servers together write to the backing directory at a time",
+        "files that all servers together write to the backing directory at a time; eight of up to 64 KiB count as one",
     ),
     setting(
         "flush-atomic",
         Value::Text,
-        "all",
+        "1M",
         "SIZE|all",
-        "'all' has changed files replaced as a whole in the backing directory; with a size, such as 1M, larger ones \
-         that are there already are updated where they are (an experiment)",
+        "changed files of this size and more that are in the backing directory already are updated where they are, by \
+         what has changed alone; smaller ones, and with 'all' any, are replaced as a whole",
     ),
     setting(
         "on-conflict",

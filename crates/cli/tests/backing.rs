@@ -190,7 +190,7 @@ fn a_file_larger_than_the_stores() {
     let ground = Ground::new("evict-large");
     let behind = ground.path.join("behind");
     fs::create_dir(&behind).unwrap();
-    let up = ["up", "--servers", "2", "--store", "memory,size=32M", "--flush-atomic", "1M", "--backing"];
+    let up = ["up", "--servers", "2", "--store", "memory,size=32M", "--backing"];
     ground.run(&[&up[..], &[behind.to_str().unwrap()]].concat());
     let bytes: Vec<u8> = (0..150_000_000u32).map(|at| (at / 7 % 251) as u8).collect();
     fs::write(ground.path.join("large"), &bytes).unwrap();

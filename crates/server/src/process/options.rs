@@ -144,7 +144,7 @@ impl Default for Flushing {
             writers: 16,
             on_conflict: ConflictPolicy::Both,
             grace: 20_000_000_000,
-            atomic_below: u64::MAX,
+            atomic_below: 1 << 20,
         }
     }
 }

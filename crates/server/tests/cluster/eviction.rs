@@ -8,6 +8,8 @@ use wire::{FileId, Status};
 
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: usize = 4096;
+/// As errors of the site have it.
+const EIO: i32 = 5;
 /// Nearly as much as the stores of two servers hold.
 const FULL_SIZE: usize = 31 << 20;
 
@@ -337,4 +339,25 @@ fn a_store_full_of_changes_of_others() {
         });
         test.settle();
     }
+}
+
+/// Goal: who waits for room is told that there is none though a flush writes and writes: each attempt fails at its end.
+/// Method: names of the root can't be synced behind, so that no file is ever known to be there.
+#[test]
+fn what_fails_again_and_again_is_no_progress() {
+    let flushing = Flushing { policy: FlushPolicy::Immediate, ..MANUAL };
+    let (test, ()) = TestCluster::over_a_flushed_site(8, 2, flushing, |_| ());
+    test.world.fail_backing("", Some("sync"), EIO, None);
+    let own = test.caller(0, 1);
+    let status = test.run(0, async move {
+        let file = own.create(ROOT, "large").await.expect("made");
+        let piece = pattern(1, CHUNK);
+        for index in 0..4 * FULL_SIZE / CHUNK {
+            if let Err(failure) = own.write(file.id, file.layout, (index * CHUNK) as u64, &piece).await {
+                return failure.status;
+            }
+        }
+        Status::Ok
+    });
+    assert_eq!(status, Status::NoSpace);
 }
