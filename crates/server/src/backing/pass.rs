@@ -167,10 +167,12 @@ impl Pass {
         if next.known.ctime != CTIME_UNKNOWN {
             return Ok(next.known.clone());
         }
-        let place = self.core.ask_carried_of(next.id).await?.place;
+        let carried = self.core.ask_carried_of(next.id).await?;
         let is_it = |place: &BackingPlace| {
             (place.parent, place.name(), place.inode) == (directory, name, next.known.inode) && !place.is_being_written()
         };
+        // One that has not ended well stands beside what was known before.
+        let place = carried.place.filter(|_| carried.next.is_none());
         Ok(place.filter(is_it).map_or_else(|| next.known.clone(), |place| known_of(&place)))
     }
 
