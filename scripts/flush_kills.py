@@ -133,7 +133,7 @@ def main():
         quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "timeout": WAIT_SECONDS}
         up = [tabane, "up", "--servers", str(SERVERS), "--store", "memory:size=64M", "--backing", behind]
         # A server that was started again takes for open what programs had open that have ended since, for this long.
-        up += ["--flush", "manual", "--session-grace-ms", "2000"]
+        up += ["--flush", "manual", "--session-grace-ms", "2000", "--timeout-ms", "3000"]
 
         def call(*arguments, may_fail=False):
             done = subprocess.run([tabane, *arguments], **quiet)

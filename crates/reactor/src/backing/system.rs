@@ -674,24 +674,25 @@ fn set_attributes(directory: RawFd, name: &CStr, change: &AttributeChange) -> Re
 fn set_open_attributes(file: RawFd, size: u64, change: &AttributeChange) -> CallResult {
     let status = status_of(file)?;
     let size = to_offset(size)?;
-    // SAFETY: no pointers.
-    let call = |call: &dyn Fn() -> libc::c_int| again(|| check(call())).map(drop);
     if status.st_size != size {
-        call(&|| unsafe { libc::ftruncate(file, size) })?;
+        // SAFETY: no pointers.
+        again(|| check(unsafe { libc::ftruncate(file, size) }))?;
     }
     let owner = change.owner.filter(|owner| *owner != (status.st_uid, status.st_gid));
     if let Some((owner, group)) = owner {
-        call(&|| unsafe { libc::fchown(file, owner, group) })?;
+        // SAFETY: no pointers.
+        again(|| check(unsafe { libc::fchown(file, owner, group) }))?;
     }
     // A change of the owner may take bits away.
     let mode = change.mode.filter(|mode| owner.is_some() || mode & 0o7777 != status.st_mode & 0o7777);
     if let Some(mode) = mode {
-        call(&|| unsafe { libc::fchmod(file, mode & 0o7777) })?;
+        // SAFETY: no pointers.
+        again(|| check(unsafe { libc::fchmod(file, mode & 0o7777) }))?;
     }
     if change.atime.is_some() || change.mtime.is_some() {
         let times = [timespec(change.atime), timespec(change.mtime)];
         // SAFETY: there are two times.
-        call(&|| unsafe { libc::futimens(file, times.as_ptr()) })?;
+        again(|| check(unsafe { libc::futimens(file, times.as_ptr()) }))?;
     }
     status_of(file).map(|status| attributes(&status, None))
 }

@@ -19,7 +19,7 @@ use crate::process::options::ConflictPolicy;
 use reactor::backing::{BackingAttributes, BackingDirectory, FileKind};
 use reactor::{Class, LocalFuture};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use wire::messages::*;
 use wire::{FileId, Kind, Operation, Status};
@@ -169,7 +169,8 @@ impl Pass {
         }
         let carried = self.core.ask_carried_of(next.id).await?;
         let is_it = |place: &BackingPlace| {
-            (place.parent, place.name(), place.inode) == (directory, name, next.known.inode) && !place.is_being_written()
+            (place.parent, place.name(), place.inode) == (directory, name, next.known.inode)
+                && !place.is_being_written()
         };
         // One that has not ended well stands beside what was known before.
         let place = carried.place.filter(|_| carried.next.is_none());
@@ -236,12 +237,13 @@ impl Pass {
         for alike in items.chunk_by(|one, other| is_small(one) == is_small(other)) {
             let small = alike.first().is_some_and(is_small);
             let writers = self.core.backing().pace.writers() * if small { SMALL_FILES_A_WRITER } else { 1 };
-            let (pass, left) = (self.clone(), Rc::new(RefCell::new(alike.to_vec().into_iter())));
+            let left: VecDeque<T> = alike.iter().copied().collect();
+            let (pass, left) = (self.clone(), Rc::new(RefCell::new(left)));
             let work = |_| {
                 let (pass, left) = (pass.clone(), left.clone());
                 self.core.reactor.spawn_joinable(Class::Background, async move {
                     loop {
-                        let next = left.borrow_mut().next();
+                        let next = left.borrow_mut().pop_front();
                         let Some(item) = next else { return };
                         step(pass.clone(), item).await;
                     }
