@@ -100,6 +100,6 @@ fn what_others_have_put_there_is_replaced() {
 #[test]
 fn chunks_lost_in_a_flush() {
     let words = ["has other bytes there", "has another size there", "no order of the writes explains", "torn or mixed"];
-    let count = noticed(BackingFault::LosesChunkChanges, Flavour::Contents, &words);
-    assert!(count >= 2, "noticed in {count} of 8 runs");
+    let count = noticed_of(32, BackingFault::LosesChunkChanges, Flavour::Contents, &words);
+    assert!(count >= 2, "noticed in {count} of 32 runs");
 }
