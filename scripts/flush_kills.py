@@ -145,6 +145,7 @@ def main():
             with open(f"{run}/server-{draw.randrange(SERVERS)}.pid") as file:
                 os.kill(int(file.read().split()[0]), signal.SIGKILL)
 
+        carrying = None
         os.mkdir(mount)
         os.mkdir(behind)
         subprocess.run(up, check=True, **quiet)
@@ -191,6 +192,10 @@ def main():
             print(f"{kills} kills in {rounds} rounds, {len(tree.files)} files at the end; nothing differs")
             return 0
         finally:
+            # One that is at work still has the run directory to itself.
+            if carrying and carrying.poll() is None:
+                carrying.kill()
+                carrying.wait()
             subprocess.run([tabane, "umount", "--force", mount], env=environment, stderr=subprocess.DEVNULL)
             end = [tabane, "down", "--discard", "--run-directory", run]
             subprocess.run(end, env=environment, stdout=subprocess.DEVNULL)

@@ -358,8 +358,8 @@ pub mod share_modes {
     pub const KEPT: u8 = 1;
     /// Dirty chunks alone, to the file that is there; the same.
     pub const IN_PLACE: u8 = 2;
-    /// Nothing: what became of a wish is asked. Who knows nothing of it, as he was started again, says that the file was
-    /// changed.
+    /// Nothing: what became of a wish is asked. Who knows nothing of it, as he was started again, says that the file
+    /// was changed.
     pub const QUESTION: u8 = 3;
 }
 

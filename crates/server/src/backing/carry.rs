@@ -430,8 +430,8 @@ impl Core {
         Ok(Some(Carried { known, settled }))
     }
 
-    /// Begins to have a file written to a path: to a new file there, or to the inode of a number, with the bytes that it
-    /// has so far. Nothing if that is of no use already.
+    /// Begins to have a file written to a path: to a new file there, or to the inode of a number, with the bytes that
+    /// it has so far. Nothing if that is of no use already.
     pub(super) async fn begin_wish(
         self: &Rc<Self>,
         file: FileId,
