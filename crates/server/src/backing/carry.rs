@@ -14,10 +14,10 @@
 use super::attributes_behind::{owner_wanted, set_as_far_as_allowed};
 use super::base_copy::BaseCopy;
 use super::conflicts::is_conflict;
-use super::file_syncs::SMALL_FILE_SIZE;
 use super::flush::WAIT_NS;
 use super::in_place::InPlace;
 use super::pace::Patience;
+use super::shared_syncs::SMALL_FILE_SIZE;
 use super::shares::CarriedShare;
 use super::table::known_of;
 use super::{BackingFault, BackingUse, add, joined};

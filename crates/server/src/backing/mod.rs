@@ -41,14 +41,12 @@ mod derive;
 mod eviction;
 mod failed_names;
 mod fetch_gate;
-mod file_syncs;
 mod flush;
 mod give_up;
 mod grace;
 mod hidden;
 mod in_place;
 mod listing;
-mod name_syncs;
 mod names;
 mod notes;
 mod pace;
@@ -56,6 +54,7 @@ mod pass;
 mod places;
 mod preparation;
 mod settled;
+mod shared_syncs;
 mod shares;
 pub mod table;
 
@@ -136,8 +135,8 @@ pub struct BackingUse {
     synced: RefCell<BTreeSet<u64>>,
     on_conflict: ConflictPolicy,
     pace: pace::Pace,
-    file_syncs: file_syncs::FileSyncs,
-    name_syncs: name_syncs::NameSyncs,
+    file_syncs: shared_syncs::FileSyncs,
+    name_syncs: shared_syncs::NameSyncs,
     /// For tests of the simulation's checkers.
     fault: Cell<Option<BackingFault>>,
     /// For simulations: what this life took up.
@@ -246,8 +245,8 @@ impl BackingUse {
             synced: RefCell::default(),
             on_conflict: options.flushing.on_conflict,
             pace: pace::Pace::new(options.flushing),
-            file_syncs: file_syncs::FileSyncs::default(),
-            name_syncs: name_syncs::NameSyncs::default(),
+            file_syncs: shared_syncs::FileSyncs::default(),
+            name_syncs: shared_syncs::NameSyncs::default(),
             counters: Counters::default(),
             fault: Cell::new(None),
             log: RefCell::new(None),

@@ -9,9 +9,9 @@
 
 use super::carry::{NOT_EMPTY, is_known, is_next, known_as, reason_of};
 use super::change_list::LIST_START;
-use super::file_syncs::SMALL_FILE_SIZE;
 use super::flush::{Failures, FlushRun};
 use super::places::DirectoryBehind;
+use super::shared_syncs::SMALL_FILE_SIZE;
 use super::table::known_of;
 use super::{add, joined};
 use crate::core::{Core, Failure};
