@@ -2,7 +2,7 @@
  * MPI_File_* and PMPI_File_*. What is not here (get_group, error handlers, c2f and f2c) is MPI's own for our files too,
  * for their handles are MPI's. Calls on other files go on to MPI.
  */
-#include "file.h"
+#include "collective.h"
 
 #include <tabane.h>
 
@@ -115,6 +115,7 @@ static void share_path(struct file *file, const char *path, struct problem *prob
 }
 
 static void free_file(struct file *file) {
+    collective_close(&file->collective);
     view_drop(&file->view);
     if (file->comm != MPI_COMM_NULL)
         PMPI_Comm_free(&file->comm);
@@ -122,10 +123,12 @@ static void free_file(struct file *file) {
 }
 
 /* The first process opens, and makes the file if that is asked for; then the others do. */
-static void open_all(struct file *file, const char *path, struct problem *problem) {
+static void open_all(struct file *file, const char *path, MPI_Info info, struct problem *problem) {
     struct stat attributes;
     int flags = flags_of(file->amode, problem);
     share_path(file, path, problem);
+    hints_of_environment(file, problem);
+    hints_take(file, info, problem);
     agree(file, problem, file->amode, "the access mode");
     connect_cluster(problem);
     if (file->rank == 0) {
@@ -146,7 +149,8 @@ static void open_all(struct file *file, const char *path, struct problem *proble
     file->shared_start = file->position;
 }
 
-static int open_ours(MPI_Comm comm, const char *path, int rank, int process_count, int amode, MPI_File *fh) {
+static int open_ours(MPI_Comm comm, const char *path, int rank, int process_count, int amode, MPI_Info info,
+                     MPI_File *fh) {
     struct problem problem = {0};
     struct file *file = calloc(1, sizeof *file);
     if (!file)
@@ -155,6 +159,7 @@ static int open_ours(MPI_Comm comm, const char *path, int rank, int process_coun
     file->descriptor = file->shared_descriptor = -1;
     file->comm = MPI_COMM_NULL;
     file->view.etype = file->view.filetype = MPI_DATATYPE_NULL;
+    collective_open(&file->collective);
     pthread_mutex_init(&file->lock, NULL);
     pthread_mutex_init(&file->atomic_lock, NULL);
     pthread_mutex_init(&file->shared_lock, NULL);
@@ -166,7 +171,7 @@ static int open_ours(MPI_Comm comm, const char *path, int rank, int process_coun
         }
         PMPI_Comm_set_errhandler(file->comm, MPI_ERRORS_RETURN);
     }
-    open_all(file, path, &problem);
+    open_all(file, path, info, &problem);
     if (problem.class == MPI_SUCCESS) {
         int access = amode & (MPI_MODE_RDONLY | MPI_MODE_WRONLY | MPI_MODE_RDWR);
         if (ORIGINAL(MPI_File_open)(comm, "/dev/null", access, MPI_INFO_NULL, fh) == MPI_SUCCESS) {
@@ -194,7 +199,7 @@ OFFERED int MPI_File_open(MPI_Comm comm, const char *name, int amode, MPI_Info i
         PMPI_Bcast(&is_ours, 1, MPI_INT, 0, comm);
     if (!is_ours)
         return ORIGINAL(MPI_File_open)(comm, name, amode, info, fh);
-    return open_ours(comm, path, rank, process_count, amode, fh);
+    return open_ours(comm, path, rank, process_count, amode, info, fh);
 }
 ALIAS(MPI_File_open)
 
@@ -292,7 +297,7 @@ static void tell(MPI_Info info, const char *key, long long value) {
     PMPI_Info_set(info, key, words);
 }
 
-/* What is used: the layout, and the mode. Hints are not taken yet. */
+/* What is used: the layout, and the hints that hold. */
 static int get_info(struct file *file, MPI_Info *info) {
     struct tabane_layout layout;
     struct problem problem = {0};
@@ -307,17 +312,18 @@ static int get_info(struct file *file, MPI_Info *info) {
     tell(*info, "striping_factor", layout.width);
     if (!layout.is_hashed)
         tell(*info, "start_iodevice", layout.first);
-    PMPI_Info_set(*info, "tabane_collective", "list");
+    hints_tell(file, *info);
     return MPI_SUCCESS;
 }
 CALL(MPI_File_get_info, (MPI_File fh, MPI_Info *info), (fh, info), get_info(file, info))
 
-static int set_info(struct file *file) {
+static int set_info(struct file *file, MPI_Info info) {
     struct problem problem = {0};
+    hints_take(file, info, &problem);
     agree(file, &problem, 0, NULL);
     return raise_problem(file->handle, &problem);
 }
-CALL(MPI_File_set_info, (MPI_File fh, MPI_Info info), (fh, info), set_info(file))
+CALL(MPI_File_set_info, (MPI_File fh, MPI_Info info), (fh, info), set_info(file, info))
 
 static int set_atomicity(struct file *file, int flag) {
     struct problem problem = {0};
@@ -353,9 +359,10 @@ CALL(MPI_File_sync, (MPI_File fh), (fh), sync_all(file))
 /* ---- Views and pointers ---- */
 
 static int set_view(struct file *file, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
-                    const char *representation) {
+                    const char *representation, MPI_Info info) {
     struct problem problem = {0};
     struct view view;
+    hints_take(file, info, &problem);
     int is_sequential = !!(file->amode & MPI_MODE_SEQUENTIAL);
     if ((displacement == MPI_DISPLACEMENT_CURRENT) != is_sequential)
         fail(&problem, MPI_ERR_ARG, "tabane: the displacement is MPI_DISPLACEMENT_CURRENT in sequential mode, %s",
@@ -388,7 +395,7 @@ CALL(MPI_File_set_view,
      (MPI_File fh, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype, const char *representation,
       MPI_Info info),
      (fh, displacement, etype, filetype, representation, info),
-     set_view(file, displacement, etype, filetype, representation))
+     set_view(file, displacement, etype, filetype, representation, info))
 
 static int get_view(struct file *file, MPI_Offset *displacement, MPI_Datatype *etype, MPI_Datatype *filetype,
                     char *representation) {
@@ -579,7 +586,8 @@ static int64_t ordered_position(struct file *file, int64_t size, struct problem 
     return move.start + before;
 }
 
-static int64_t perform(struct file *file, const struct access *access, struct problem *problem) {
+/* With `is_collective` all processes do this together. */
+static int64_t perform(struct file *file, const struct access *access, int is_collective, struct problem *problem) {
     int64_t size = check_access(file, access, problem), position = 0;
     switch (access->pointer) {
     case POINTER_AT:
@@ -600,7 +608,9 @@ static int64_t perform(struct file *file, const struct access *access, struct pr
         position = ordered_position(file, size, problem);
         break;
     }
-    return transfer(file, access->is_write, position, access->buffer, access->count, access->type, problem);
+    int64_t (*move)(struct file *, int, int64_t, void *, int64_t, MPI_Datatype, struct problem *) =
+        is_collective ? transfer_collective : transfer;
+    return move(file, access->is_write, position, access->buffer, access->count, access->type, problem);
 }
 
 static void fill_status(MPI_Status *status, int64_t size) {
@@ -612,7 +622,7 @@ static void fill_status(MPI_Status *status, int64_t size) {
 
 static int blocking(struct file *file, const struct access *access, int is_collective, MPI_Status *status) {
     struct problem problem = {0};
-    int64_t moved = perform(file, access, &problem);
+    int64_t moved = perform(file, access, is_collective, &problem);
     if (is_collective)
         agree(file, &problem, 0, NULL);
     fill_status(status, moved);
@@ -624,11 +634,9 @@ static int begin_split(struct file *file, const struct access *access, enum spli
     pthread_mutex_lock(&file->lock);
     int is_free = file->split == SPLIT_NONE;
     pthread_mutex_unlock(&file->lock);
-    int64_t moved = 0;
-    if (is_free)
-        moved = perform(file, access, &problem);
-    else
+    if (!is_free)
         fail(&problem, MPI_ERR_IO, "tabane: one split collective call at a time may be under way on a file");
+    int64_t moved = perform(file, access, 1, &problem);
     agree(file, &problem, 0, NULL);
     if (problem.class == MPI_SUCCESS) {
         pthread_mutex_lock(&file->lock);
@@ -675,7 +683,7 @@ static int nonblocking(struct file *file, const struct access *access, MPI_Reque
     int64_t *moved = malloc(sizeof *moved);
     if (!moved)
         abort();
-    *moved = perform(file, access, &problem);
+    *moved = perform(file, access, 0, &problem);
     *request = MPI_REQUEST_NULL;
     if (problem.class == MPI_SUCCESS) {
         int result = PMPI_Grequest_start(query_request, free_request, cancel_request, moved, request);

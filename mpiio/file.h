@@ -32,6 +32,25 @@ struct view {
     char representation[32];
 };
 
+/* Hints of a file, the same at all its processes. */
+struct hints {
+    int32_t mode_of_reads, mode_of_writes; /* enum mode */
+    int32_t aggregator_count;              /* cb_nodes; 0: one for each server, or each process with MODE_VIEW */
+    int64_t buffer_size;                   /* cb_buffer_size: bytes of an aggregator in one round */
+};
+
+struct group;
+
+struct group;
+
+/* What a file has for collective accesses (collective.c). */
+struct collective {
+    struct hints hints;
+    /* Processes that combine, made when they first do: those of this node, and all. */
+    MPI_Comm node_comm;
+    struct group *node, *all;
+};
+
 /* A split collective call that has begun. */
 enum split {
     SPLIT_NONE,
@@ -51,6 +70,7 @@ struct file {
     int amode, descriptor;
     char path[PATH_SIZE_MAX];
     struct view view;
+    struct collective collective;
     pthread_mutex_t lock; /* the members from here on */
     int64_t position;     /* of this process, in bytes of the view's data */
     int is_atomic;
@@ -96,16 +116,6 @@ void view_drop(struct view *view);
 int64_t view_offset(const struct view *view, int64_t position);
 /* Bytes of data before the end of a file of this size. */
 int64_t view_size(const struct view *view, int64_t file_size);
-
-/*
- * Moves `count` values between memory and `size_of_data` bytes of data from `position` on. Returns the bytes of memory
- * that were moved.
- */
-int64_t transfer(struct file *file, int is_write, int64_t position, void *buffer, int64_t count, MPI_Datatype type,
-                 struct problem *problem);
-
-/* Bytes of the file that `count` values take, or -1. */
-int64_t data_size(const struct file *file, int64_t count, MPI_Datatype type);
 
 /* The shared pointer, in bytes of data: moved by an amount, or set; returns where it was. */
 int64_t shared_move(struct file *file, int64_t amount, struct problem *problem);

@@ -2,7 +2,7 @@
  * Moves bytes between memory and a file: one call where both are contiguous, else lists of ranges, which are bounded.
  */
 
-#include "file.h"
+#include "transfer.h"
 
 #include <tabane.h>
 
@@ -20,12 +20,6 @@
 #define SMALL_SIZE_MAX (16 << 10)
 /* external32 is converted in parts of this size. */
 #define EXTERNAL_SIZE_MAX (INT64_C(16) << 20)
-
-/* Memory of a call: a shape that is repeated, or contiguous bytes. */
-struct memory {
-    char *base;
-    struct shape *shape; /* NULL: contiguous */
-};
 
 /* One list under way. */
 struct batch {
@@ -82,8 +76,12 @@ static int copy_segment(void *context, int64_t displacement, int64_t size) {
     return 0;
 }
 
-static void copy_memory(const struct memory *memory, char *copy, int64_t from, int64_t to, int is_out) {
-    struct copying copying = {copy, is_out};
+void memory_copy(const struct memory *memory, char *place, int64_t from, int64_t to, int is_out) {
+    struct copying copying = {place, is_out};
+    if (!memory->shape) {
+        copy_segment(&copying, (int64_t)(intptr_t)memory->base + from, to - from);
+        return;
+    }
     shape_walk(memory->shape, (int64_t)(intptr_t)memory->base, from, to, copy_segment, &copying);
 }
 
@@ -125,7 +123,7 @@ static void vector_of(const struct memory *memory, struct batch *batch, int is_w
     if (!batch->copy)
         return;
     if (is_write)
-        copy_memory(memory, batch->copy, from, from + size, 0);
+        memory_copy(memory, batch->copy, from, from + size, 0);
     batch->vector[0] = (struct iovec){batch->copy, size};
     batch->vector_count = 1, batch->vector_size = batch->copy_size = size;
 }
@@ -189,13 +187,82 @@ static int64_t move_memory(struct file *file, int is_write, int64_t position, co
         cut_ranges(&batch, batch.vector_size);
         int64_t moved = move_list(file, is_write, &batch, problem);
         if (batch.copy_size > 0 && !is_write)
-            copy_memory(memory, batch.copy, done, done + moved, 1);
+            memory_copy(memory, batch.copy, done, done + moved, 1);
         done += moved;
         if (moved < batch.range_size && !is_write)
             break;
     }
     close_batch(&batch);
     return done;
+}
+
+/* As many of the pieces as one list has room for; small ones that are many are copied together. */
+static void take_pieces(struct batch *batch, int is_write, const struct piece *pieces, int64_t piece_count) {
+    int64_t taken = 0, size = 0;
+    batch->range_count = 0, batch->range_size = 0;
+    batch->vector_count = 0, batch->vector_size = 0, batch->copy_size = 0;
+    while (taken < piece_count && taken < RANGE_COUNT_MAX && size < COPY_SIZE_MAX)
+        size += pieces[taken++].size;
+    int is_copied = taken > VECTOR_COUNT_MAX && size / taken <= SMALL_SIZE_MAX && size <= COPY_SIZE_MAX;
+    if (is_copied && !batch->copy)
+        batch->copy = malloc(COPY_SIZE_MAX);
+    is_copied = is_copied && batch->copy;
+    taken = 0;
+    while (taken < piece_count) {
+        const struct piece *piece = pieces + taken;
+        if (is_copied && batch->copy_size + piece->size > COPY_SIZE_MAX)
+            break;
+        if (batch->range_size > 0 && batch->range_size + piece->size > LIST_SIZE_MAX)
+            break;
+        if (take_range(batch, piece->offset, piece->size))
+            break;
+        if (!is_copied && take_memory(batch, (int64_t)(intptr_t)piece->place, piece->size)) {
+            cut_ranges(batch, batch->range_size - piece->size);
+            break;
+        }
+        if (is_copied && is_write)
+            memcpy(batch->copy + batch->copy_size, piece->place, piece->size);
+        batch->copy_size += is_copied ? piece->size : 0;
+        taken++;
+    }
+    if (is_copied) {
+        batch->vector[0] = (struct iovec){batch->copy, batch->copy_size};
+        batch->vector_count = 1, batch->vector_size = batch->copy_size;
+    }
+}
+
+/* Leaves out the first `size` bytes; returns the pieces that are used up. */
+static int64_t drop_pieces(struct piece *pieces, int64_t size) {
+    int64_t dropped = 0;
+    while (size > 0 && size >= pieces[dropped].size)
+        size -= pieces[dropped++].size;
+    if (size > 0)
+        pieces[dropped].offset += size, pieces[dropped].place += size, pieces[dropped].size -= size;
+    return dropped;
+}
+
+int64_t transfer_pieces(struct file *file, int is_write, struct piece *pieces, int64_t piece_count,
+                        struct problem *problem) {
+    struct batch batch;
+    int64_t missing = INT64_MAX;
+    open_batch(&batch);
+    while (piece_count > 0 && problem->class == MPI_SUCCESS) {
+        take_pieces(&batch, is_write, pieces, piece_count);
+        int64_t moved = move_list(file, is_write, &batch, problem), at = 0;
+        for (int64_t i = 0; batch.copy_size > 0 && !is_write && at < moved; i++) {
+            int64_t size = pieces[i].size < moved - at ? pieces[i].size : moved - at;
+            memcpy(pieces[i].place, batch.copy + at, size);
+            at += size;
+        }
+        int64_t dropped = drop_pieces(pieces, moved);
+        pieces += dropped, piece_count -= dropped;
+        if (moved < batch.range_size && !is_write) {
+            missing = pieces->offset;
+            break;
+        }
+    }
+    close_batch(&batch);
+    return missing;
 }
 
 int64_t data_size(const struct file *file, int64_t count, MPI_Datatype type) {
@@ -317,17 +384,37 @@ static int lock_range(struct file *file, short kind, int64_t position, int64_t s
     return 0;
 }
 
-int64_t transfer(struct file *file, int is_write, int64_t position, void *buffer, int64_t count, MPI_Datatype type,
-                 struct problem *problem) {
-    if (problem->class != MPI_SUCCESS)
-        return 0;
-    int64_t size = data_size(file, count, type), end, moved = 0;
+int64_t access_size(const struct file *file, int64_t position, int64_t count, MPI_Datatype type,
+                    struct problem *problem) {
+    int64_t size = data_size(file, count, type), end;
     if (size == 0)
         return 0;
     if (size < 0 || __builtin_add_overflow(position, size, &end) || end > file->view.tiles->size) {
         fail(problem, MPI_ERR_ARG, "tabane: an access ends beyond the largest offset, or the filetype has no bytes");
         return 0;
     }
+    return size;
+}
+
+struct memory memory_of(const struct flat *flat, void *buffer, int64_t count) {
+    struct memory memory = {(char *)buffer + flat->shift, shape_repeat(count, flat->extent, flat->shape)};
+    if (memory.shape->kind == SHAPE_BLOCK)
+        memory_drop(&memory);
+    return memory;
+}
+
+void memory_drop(struct memory *memory) {
+    shape_release(memory->shape);
+    memory->shape = NULL;
+}
+
+int64_t transfer(struct file *file, int is_write, int64_t position, void *buffer, int64_t count, MPI_Datatype type,
+                 struct problem *problem) {
+    if (problem->class != MPI_SUCCESS)
+        return 0;
+    int64_t size = access_size(file, position, count, type, problem), moved = 0;
+    if (size == 0)
+        return 0;
     pthread_mutex_lock(&file->lock);
     int is_atomic = file->is_atomic;
     pthread_mutex_unlock(&file->lock);
@@ -344,12 +431,9 @@ int64_t transfer(struct file *file, int is_write, int64_t position, void *buffer
         if (!flat) {
             fail(problem, MPI_ERR_TYPE, "tabane: the datatype in memory can't be taken apart");
         } else {
-            struct memory memory = {(char *)buffer + flat->shift, shape_repeat(count, flat->extent, flat->shape)};
-            struct shape *shape = memory.shape;
-            if (shape->kind == SHAPE_BLOCK)
-                memory.shape = NULL;
+            struct memory memory = memory_of(flat, buffer, count);
             moved = move_memory(file, is_write, position, &memory, size, problem);
-            shape_release(shape);
+            memory_drop(&memory);
             flat_release(flat);
         }
     }

@@ -14,7 +14,7 @@ sources=$(cd "$(dirname "$0")" && pwd)
 : "${MPIEXEC:=mpiexec}" "${PROCESSES:=4}"
 # What MPICH's own library does not stand, or does not count right, runs over tabane: alone.
 compared="views pointers requests files atomic"
-alone="large random_types external32"
+alone="large random_types external32 collective"
 
 if [ "${TABANE_MPIIO_WORK:-}" = "" ]; then
     # shellcheck disable=SC2154 # set by trap

@@ -1,0 +1,259 @@
+/*
+ * Which mode a collective access takes: by hints, or by what the modes are expected to cost; and the groups of
+ * processes that combine.
+ */
+#include "collective.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bounds and default of cb_buffer_size. */
+#define BUFFER_SIZE_LEAST (INT64_C(64) << 10)
+#define BUFFER_SIZE_MAX (INT64_C(1) << 30)
+#define BUFFER_SIZE_USUAL (INT64_C(16) << 20)
+/* Pieces that are looked at to find how large they are. */
+#define SAMPLE_COUNT_MAX 64
+
+static const char *const mode_names[MODE_COUNT] = {"auto", "list", "node", "stripe", "view"};
+
+/* ---- Hints ---- */
+
+/* The value of a hint; 0 where it isn't given. */
+static int hint(MPI_Info info, const char *key, char words[MPI_MAX_INFO_VAL + 1]) {
+    int is_given = 0;
+    PMPI_Info_get(info, key, MPI_MAX_INFO_VAL, words, &is_given);
+    return is_given;
+}
+
+static void hint_number(MPI_Info info, const char *key, int64_t least, int64_t most, int64_t *value,
+                        struct problem *problem) {
+    char words[MPI_MAX_INFO_VAL + 1], *end;
+    if (!hint(info, key, words))
+        return;
+    long long number = strtoll(words, &end, 10);
+    if (end == words || *end || number < least || number > most)
+        fail(problem, MPI_ERR_INFO_VALUE, "tabane: the hint %s is a number from %lld to %lld, and not \"%.40s\"", key,
+             (long long)least, (long long)most, words);
+    else
+        *value = number;
+}
+
+static void hint_mode(MPI_Info info, struct hints *hints, struct problem *problem) {
+    char words[MPI_MAX_INFO_VAL + 1];
+    if (!hint(info, "tabane_collective", words))
+        return;
+    for (int mode = 0; mode < MODE_COUNT; mode++)
+        if (!strcmp(words, mode_names[mode])) {
+            hints->mode_of_reads = hints->mode_of_writes = mode;
+            return;
+        }
+    fail(problem, MPI_ERR_INFO_VALUE,
+         "tabane: the hint tabane_collective is auto, list, node, stripe or view, and not \"%.40s\"", words);
+}
+
+/* ROMIO's words for whether processes exchange data: enable, disable, or automatic, which is our own choice. */
+static void hint_romio(MPI_Info info, const char *key, int32_t *mode, struct problem *problem) {
+    char words[MPI_MAX_INFO_VAL + 1];
+    if (!hint(info, key, words))
+        return;
+    if (!strcmp(words, "disable"))
+        *mode = MODE_LIST;
+    else if (!strcmp(words, "enable") && *mode != MODE_NODE && *mode != MODE_VIEW)
+        *mode = MODE_STRIPE;
+    else if (strcmp(words, "enable") && strcmp(words, "automatic"))
+        fail(problem, MPI_ERR_INFO_VALUE, "tabane: the hint %s is enable, disable or automatic, and not \"%.40s\"", key,
+             words);
+}
+
+static void hints_read(struct hints *hints, MPI_Info info, struct problem *problem) {
+    int64_t count = hints->aggregator_count;
+    hint_mode(info, hints, problem);
+    hint_romio(info, "romio_cb_read", &hints->mode_of_reads, problem);
+    hint_romio(info, "romio_cb_write", &hints->mode_of_writes, problem);
+    hint_number(info, "cb_nodes", 1, INT32_MAX, &count, problem);
+    hint_number(info, "cb_buffer_size", BUFFER_SIZE_LEAST, BUFFER_SIZE_MAX, &hints->buffer_size, problem);
+    hints->aggregator_count = (int32_t)count;
+}
+
+static void close_groups(struct collective *it) {
+    group_close(it->all), group_close(it->node);
+    if (it->node_comm != MPI_COMM_NULL)
+        PMPI_Comm_free(&it->node_comm);
+    it->all = it->node = NULL;
+}
+
+void hints_of_environment(struct file *file, struct problem *problem) {
+    const char *given = getenv("TABANE_MPIIO_HINTS");
+    MPI_Info info = MPI_INFO_NULL;
+    char words[1024], *rest = words, *pair;
+    if (given && file->rank == 0) {
+        snprintf(words, sizeof words, "%s", given);
+        PMPI_Info_create(&info);
+        while ((pair = strsep(&rest, ",")) != NULL) {
+            char *value = strchr(pair, '=');
+            if (!value || !value[1])
+                continue;
+            *value = 0;
+            PMPI_Info_set(info, pair, value + 1);
+        }
+    }
+    hints_take(file, info, problem);
+    if (info != MPI_INFO_NULL)
+        PMPI_Info_free(&info);
+}
+
+void hints_take(struct file *file, MPI_Info info, struct problem *problem) {
+    struct {
+        struct hints hints;
+        struct problem problem;
+    } first;
+    memset(&first, 0, sizeof first);
+    first.hints = file->collective.hints;
+    if (file->rank == 0 && info != MPI_INFO_NULL)
+        hints_read(&first.hints, info, &first.problem);
+    if (file->process_count > 1)
+        PMPI_Bcast(&first, sizeof first, MPI_BYTE, 0, file->comm);
+    if (first.problem.class != MPI_SUCCESS) {
+        fail(problem, first.problem.class, "%s", first.problem.words);
+        return;
+    }
+    if (memcmp(&file->collective.hints, &first.hints, sizeof first.hints) != 0)
+        close_groups(&file->collective);
+    file->collective.hints = first.hints;
+}
+
+static const char *romio_word(int mode) {
+    return mode == MODE_AUTO ? "automatic" : mode == MODE_LIST ? "disable" : "enable";
+}
+
+void hints_tell(const struct file *file, MPI_Info info) {
+    const struct hints *hints = &file->collective.hints;
+    char words[32];
+    int is_one = hints->mode_of_reads == hints->mode_of_writes;
+    PMPI_Info_set(info, "tabane_collective", mode_names[is_one ? hints->mode_of_writes : MODE_AUTO]);
+    PMPI_Info_set(info, "romio_cb_read", romio_word(hints->mode_of_reads));
+    PMPI_Info_set(info, "romio_cb_write", romio_word(hints->mode_of_writes));
+    snprintf(words, sizeof words, "%lld", (long long)hints->buffer_size);
+    PMPI_Info_set(info, "cb_buffer_size", words);
+    if (hints->aggregator_count > 0) {
+        snprintf(words, sizeof words, "%d", hints->aggregator_count);
+        PMPI_Info_set(info, "cb_nodes", words);
+    }
+}
+
+/* ---- The mode of an access ---- */
+
+/* Counts pieces, of the file or of memory. */
+struct sample {
+    int64_t count, size;
+};
+
+static int count_piece(void *context, int64_t displacement, int64_t size) {
+    struct sample *sample = context;
+    (void)displacement;
+    sample->count++, sample->size += size;
+    return sample->count == SAMPLE_COUNT_MAX;
+}
+
+/* Pieces of the file that an access has, by the size of its first ones. */
+static int64_t piece_count(const struct view *view, int64_t position, int64_t size) {
+    struct sample sample = {0};
+    if (size == 0 || view->is_contiguous)
+        return size > 0;
+    shape_walk(view->tiles, view->base, position, position + size, count_piece, &sample);
+    return sample.size > 0 ? size / (sample.size / sample.count > 0 ? sample.size / sample.count : 1) : 0;
+}
+
+/* What the processes know of an access together. */
+struct survey {
+    int64_t problems, unfit, bytes, pieces;
+};
+
+/*
+ * Pieces below this size are combined, in bytes. Each costs a server some 150 ns more than its bytes (where it is
+ * placed, and its entry in the chunk's list of ranges); combined it is copied once more. Measured with
+ * `mpiio/bench/hpio.c` (docs/mpiio.md, Modes).
+ */
+#define COMBINED_SIZE_MAX 1024
+
+static enum mode choose_mode(const struct file *file, int is_write, const struct survey *survey) {
+    const struct hints *hints = &file->collective.hints;
+    int mode = is_write ? hints->mode_of_writes : hints->mode_of_reads;
+    if (survey->unfit > 0 || survey->bytes == 0)
+        return MODE_LIST;
+    if (mode == MODE_AUTO)
+        return survey->bytes / (survey->pieces > 0 ? survey->pieces : 1) < COMBINED_SIZE_MAX ? MODE_STRIPE : MODE_LIST;
+    return mode;
+}
+
+static struct group *group_for(struct file *file, enum mode mode, struct problem *problem) {
+    struct collective *it = &file->collective;
+    if (mode == MODE_NODE && !it->node) {
+        PMPI_Comm_split_type(file->comm, MPI_COMM_TYPE_SHARED, file->rank, MPI_INFO_NULL, &it->node_comm);
+        PMPI_Comm_set_errhandler(it->node_comm, MPI_ERRORS_RETURN);
+        it->node = group_open(it->node_comm, file->descriptor, &it->hints, problem);
+    } else if (mode != MODE_NODE && !it->all) {
+        it->all = group_open(file->comm, file->descriptor, &it->hints, problem);
+    }
+    return mode == MODE_NODE ? it->node : it->all;
+}
+
+void collective_open(struct collective *it) {
+    memset(it, 0, sizeof *it);
+    it->node_comm = MPI_COMM_NULL;
+    it->hints.buffer_size = BUFFER_SIZE_USUAL;
+}
+
+void collective_close(struct collective *it) {
+    close_groups(it);
+}
+
+/* From the first to the last byte that anybody moves. */
+static void find_ends(struct file *file, int64_t position, int64_t size, struct cut *cut) {
+    int64_t ends[2] = {INT64_MAX, 0};
+    if (size > 0) {
+        ends[0] = view_offset(&file->view, position);
+        ends[1] = -(view_offset(&file->view, position + size - 1) + 1);
+    }
+    PMPI_Allreduce(MPI_IN_PLACE, ends, 2, MPI_INT64_T, MPI_MIN, file->comm);
+    cut->low = ends[0], cut->high = -ends[1];
+}
+
+int64_t transfer_collective(struct file *file, int is_write, int64_t position, void *buffer, int64_t count,
+                            MPI_Datatype type, struct problem *problem) {
+    const struct hints *hints = &file->collective.hints;
+    int hinted = is_write ? hints->mode_of_writes : hints->mode_of_reads;
+    if (file->process_count == 1 || hinted == MODE_LIST || file->view.is_external)
+        return transfer(file, is_write, position, buffer, count, type, problem);
+    struct survey survey = {0};
+    struct flat *flat = NULL;
+    int64_t size = 0, moved = 0;
+    if (problem->class == MPI_SUCCESS)
+        size = access_size(file, position, count, type, problem);
+    if (problem->class == MPI_SUCCESS && !(flat = flat_of(type, FORM_MEMORY)))
+        fail(problem, MPI_ERR_TYPE, "tabane: the datatype in memory can't be taken apart");
+    pthread_mutex_lock(&file->lock);
+    survey.unfit = file->is_atomic || !file->view.is_ascending;
+    pthread_mutex_unlock(&file->lock);
+    survey.problems = problem->class != MPI_SUCCESS;
+    survey.bytes = size, survey.pieces = piece_count(&file->view, position, size);
+    PMPI_Allreduce(MPI_IN_PLACE, &survey, sizeof survey / sizeof(int64_t), MPI_INT64_T, MPI_SUM, file->comm);
+    enum mode mode = choose_mode(file, is_write, &survey);
+    if (survey.problems > 0) {
+        /* Nobody moves anything; the end of the call tells why. */
+    } else if (mode == MODE_LIST) {
+        moved = transfer(file, is_write, position, buffer, count, type, problem);
+    } else {
+        struct cut cut = {mode == MODE_VIEW, 0, 0};
+        struct group *group = group_for(file, mode, problem);
+        struct memory memory = memory_of(flat, buffer, count);
+        if (group && cut.is_by_process)
+            find_ends(file, position, size, &cut);
+        if (group)
+            moved = exchange(group, file, is_write, &cut, position, &memory, size, problem);
+        memory_drop(&memory);
+    }
+    flat_release(flat);
+    return moved;
+}
