@@ -4,14 +4,15 @@
  */
 #include "collective.h"
 
+#include <tabane.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Bounds and default of cb_buffer_size. */
+/* Bounds of cb_buffer_size. */
 #define BUFFER_SIZE_LEAST (INT64_C(64) << 10)
 #define BUFFER_SIZE_MAX (INT64_C(1) << 30)
-#define BUFFER_SIZE_USUAL (INT64_C(16) << 20)
 /* Pieces that are looked at to find how large they are. */
 #define SAMPLE_COUNT_MAX 64
 
@@ -134,8 +135,10 @@ void hints_tell(const struct file *file, MPI_Info info) {
     PMPI_Info_set(info, "tabane_collective", mode_names[is_one ? hints->mode_of_writes : MODE_AUTO]);
     PMPI_Info_set(info, "romio_cb_read", romio_word(hints->mode_of_reads));
     PMPI_Info_set(info, "romio_cb_write", romio_word(hints->mode_of_writes));
-    snprintf(words, sizeof words, "%lld", (long long)hints->buffer_size);
-    PMPI_Info_set(info, "cb_buffer_size", words);
+    if (hints->buffer_size > 0) {
+        snprintf(words, sizeof words, "%lld", (long long)hints->buffer_size);
+        PMPI_Info_set(info, "cb_buffer_size", words);
+    }
     if (hints->aggregator_count > 0) {
         snprintf(words, sizeof words, "%d", hints->aggregator_count);
         PMPI_Info_set(info, "cb_nodes", words);
@@ -167,24 +170,95 @@ static int64_t piece_count(const struct view *view, int64_t position, int64_t si
 
 /* What the processes know of an access together. */
 struct survey {
-    int64_t problems, unfit, bytes, pieces;
+    int64_t problems, unfit; /* processes that failed already, and that can only take MODE_LIST */
+    int64_t bytes, pieces, remote; /* in all; servers on other nodes, for each process */
+    int64_t low, high;             /* from the first to the last byte */
 };
 
+static void join_surveys(void *from, void *into, int *count, MPI_Datatype *type) {
+    const struct survey *one = from;
+    struct survey *all = into;
+    (void)type;
+    for (int i = 0; i < *count; i++, one++, all++) {
+        all->problems += one->problems, all->unfit += one->unfit;
+        all->bytes += one->bytes, all->pieces += one->pieces, all->remote += one->remote;
+        all->low = one->low < all->low ? one->low : all->low;
+        all->high = one->high > all->high ? one->high : all->high;
+    }
+}
+
+static void join_with_all(struct file *file, struct survey *survey) {
+    static MPI_Op joining = MPI_OP_NULL;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    MPI_Datatype type;
+    pthread_mutex_lock(&lock);
+    if (joining == MPI_OP_NULL)
+        PMPI_Op_create(join_surveys, 1, &joining);
+    pthread_mutex_unlock(&lock);
+    PMPI_Type_contiguous(sizeof *survey, MPI_BYTE, &type);
+    PMPI_Type_commit(&type);
+    PMPI_Allreduce(MPI_IN_PLACE, survey, 1, type, joining, file->comm);
+    PMPI_Type_free(&type);
+}
+
 /*
- * Pieces below this size are combined, in bytes. Each costs a server some 150 ns more than its bytes (where it is
- * placed, and its entry in the chunk's list of ranges); combined it is copied once more. Measured with
- * `mpiio/bench/hpio.c` (docs/mpiio.md, Modes).
+ * What an access costs, in nanoseconds of all its processes together. In lists each piece has its price, at the client
+ * and at the server. Combined it is copied once more, and what aggregators then have are pieces again where nobody
+ * writes or reads between them. Measured with `mpiio/bench/hpio.c` (notes/2026-11-27-collective.md), servers on other
+ * nodes over TCP.
  */
-#define COMBINED_SIZE_MAX 1024
+struct costs {
+    double listed_piece, listed_byte;
+    double combined_piece, combined_byte, combined_gap;
+};
+
+static const struct costs costs_of[2][2] = {
+    /* reads of servers on this node, and of others */
+    {{80, 0.10, 10, 0.18, 30}, {1000, 0.8, 30, 1.0, 30}},
+    /* writes */
+    {{190, 0.25, 15, 0.22, 190}, {250, 0.8, 40, 1.0, 250}},
+};
+
+/* Bytes that are moved of each byte from the first to the last one, if as many as this are, pieces have no gaps. */
+#define DENSITY_LEAST 0.95
+
+static enum mode cheapest_mode(const struct file *file, int is_write, const struct survey *it) {
+    const struct costs *costs = &costs_of[is_write][it->remote > 0];
+    int64_t span = it->high - it->low;
+    int64_t gaps = (double)it->bytes < DENSITY_LEAST * (double)span ? it->pieces : 0;
+    double list = (double)it->pieces * costs->listed_piece + (double)it->bytes * costs->listed_byte;
+    double combined = (double)it->pieces * costs->combined_piece + (double)it->bytes * costs->combined_byte +
+                      (double)gaps * costs->combined_gap;
+    enum mode mode = combined < list ? MODE_STRIPE : MODE_LIST;
+    if (file->rank == 0 && getenv("TABANE_MPIIO_EXPLAIN"))
+        fprintf(stderr,
+                "tabane: %s %s: %lld bytes in %lld pieces of %lld bytes, servers on %s: list %.0f us (%.0f ns a piece, "
+                "%.2f a byte), stripe %.0f us (%.0f a piece, %.2f a byte, %.0f a gap): %s\n",
+                is_write ? "write to" : "read of", file->path, (long long)it->bytes, (long long)it->pieces,
+                (long long)span, it->remote > 0 ? "other nodes" : "this node", list / 1000, costs->listed_piece,
+                costs->listed_byte, combined / 1000, costs->combined_piece, costs->combined_byte, costs->combined_gap,
+                mode_names[mode]);
+    return mode;
+}
 
 static enum mode choose_mode(const struct file *file, int is_write, const struct survey *survey) {
     const struct hints *hints = &file->collective.hints;
-    int mode = is_write ? hints->mode_of_writes : hints->mode_of_reads;
+    enum mode mode = is_write ? hints->mode_of_writes : hints->mode_of_reads;
     if (survey->unfit > 0 || survey->bytes == 0)
         return MODE_LIST;
-    if (mode == MODE_AUTO)
-        return survey->bytes / (survey->pieces > 0 ? survey->pieces : 1) < COMBINED_SIZE_MAX ? MODE_STRIPE : MODE_LIST;
-    return mode;
+    return mode == MODE_AUTO ? cheapest_mode(file, is_write, survey) : mode;
+}
+
+/* Servers on other nodes. */
+static int remote_count(struct file *file) {
+    struct tabane_layout layout;
+    struct collective *it = &file->collective;
+    if (it->remote_count < 0 && tabane_layout(file->descriptor, &layout) == 0) {
+        it->remote_count = 0;
+        for (int server = 0; server < layout.servers; server++)
+            it->remote_count += tabane_is_local(server) == 0;
+    }
+    return it->remote_count > 0 ? it->remote_count : 0;
 }
 
 static struct group *group_for(struct file *file, enum mode mode, struct problem *problem) {
@@ -202,22 +276,11 @@ static struct group *group_for(struct file *file, enum mode mode, struct problem
 void collective_open(struct collective *it) {
     memset(it, 0, sizeof *it);
     it->node_comm = MPI_COMM_NULL;
-    it->hints.buffer_size = BUFFER_SIZE_USUAL;
+    it->remote_count = -1;
 }
 
 void collective_close(struct collective *it) {
     close_groups(it);
-}
-
-/* From the first to the last byte that anybody moves. */
-static void find_ends(struct file *file, int64_t position, int64_t size, struct cut *cut) {
-    int64_t ends[2] = {INT64_MAX, 0};
-    if (size > 0) {
-        ends[0] = view_offset(&file->view, position);
-        ends[1] = -(view_offset(&file->view, position + size - 1) + 1);
-    }
-    PMPI_Allreduce(MPI_IN_PLACE, ends, 2, MPI_INT64_T, MPI_MIN, file->comm);
-    cut->low = ends[0], cut->high = -ends[1];
 }
 
 int64_t transfer_collective(struct file *file, int is_write, int64_t position, void *buffer, int64_t count,
@@ -226,7 +289,7 @@ int64_t transfer_collective(struct file *file, int is_write, int64_t position, v
     int hinted = is_write ? hints->mode_of_writes : hints->mode_of_reads;
     if (file->process_count == 1 || hinted == MODE_LIST || file->view.is_external)
         return transfer(file, is_write, position, buffer, count, type, problem);
-    struct survey survey = {0};
+    struct survey survey = {.low = INT64_MAX};
     struct flat *flat = NULL;
     int64_t size = 0, moved = 0;
     if (problem->class == MPI_SUCCESS)
@@ -238,18 +301,19 @@ int64_t transfer_collective(struct file *file, int is_write, int64_t position, v
     pthread_mutex_unlock(&file->lock);
     survey.problems = problem->class != MPI_SUCCESS;
     survey.bytes = size, survey.pieces = piece_count(&file->view, position, size);
-    PMPI_Allreduce(MPI_IN_PLACE, &survey, sizeof survey / sizeof(int64_t), MPI_INT64_T, MPI_SUM, file->comm);
+    survey.remote = remote_count(file);
+    if (size > 0)
+        survey.low = view_offset(&file->view, position), survey.high = view_offset(&file->view, position + size - 1) + 1;
+    join_with_all(file, &survey);
     enum mode mode = choose_mode(file, is_write, &survey);
     if (survey.problems > 0) {
         /* Nobody moves anything; the end of the call tells why. */
     } else if (mode == MODE_LIST) {
         moved = transfer(file, is_write, position, buffer, count, type, problem);
     } else {
-        struct cut cut = {mode == MODE_VIEW, 0, 0};
+        struct cut cut = {mode == MODE_VIEW, survey.low, survey.high};
         struct group *group = group_for(file, mode, problem);
         struct memory memory = memory_of(flat, buffer, count);
-        if (group && cut.is_by_process)
-            find_ends(file, position, size, &cut);
         if (group)
             moved = exchange(group, file, is_write, &cut, position, &memory, size, problem);
         memory_drop(&memory);

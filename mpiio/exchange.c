@@ -28,6 +28,9 @@
 
 /* Looks at a meeting before a process sleeps, where each has a core. */
 #define LOOK_COUNT 2000
+/* What an aggregator has of a window unless a hint says it: shared images stay in the processors' caches. */
+#define BUFFER_SIZE_SHARED (INT64_C(2) << 20)
+#define BUFFER_SIZE_APART (INT64_C(16) << 20)
 /* A window: its chunks, and its bytes. */
 #define INTERVAL_COUNT_MAX (1 << 16)
 #define WINDOW_SIZE_MAX (INT64_C(1) << 30)
@@ -195,7 +198,9 @@ static void choose_aggregators(struct group *group, int process_limit) {
 /* How large windows are: `buffer_size` for each aggregator, in whole chunks. */
 static void size_window(struct group *group, const struct hints *hints, int width) {
     int by_server = width < group->process_count ? width : group->process_count;
-    int64_t buffer_size = hints->buffer_size;
+    int64_t buffer_size = group->is_shared ? BUFFER_SIZE_SHARED : BUFFER_SIZE_APART;
+    if (hints->buffer_size > 0)
+        buffer_size = hints->buffer_size;
     group->part_count = group->process_count;
     if (hints->aggregator_count > 0 && hints->aggregator_count < group->process_count)
         group->part_count = hints->aggregator_count;
@@ -269,10 +274,10 @@ struct group *group_open(MPI_Comm comm, int descriptor, const struct hints *hint
     group->chunk_size = layout.chunk_size;
     group->server_count = layout.servers;
     group->aggregators = take(layout.servers * sizeof *group->aggregators);
+    group->is_shared = is_one_node(group);
     size_window(group, hints, layout.width);
     choose_aggregators(group, group->part_count);
     group->look_count = group->process_count <= sysconf(_SC_NPROCESSORS_ONLN) ? LOOK_COUNT : 0;
-    group->is_shared = is_one_node(group);
     if (group->is_shared)
         open_shared(group, problem);
     is_good = !group->is_shared || group->meeting;

@@ -36,7 +36,7 @@ struct view {
 struct hints {
     int32_t mode_of_reads, mode_of_writes; /* enum mode */
     int32_t aggregator_count;              /* cb_nodes; 0: one for each server, or each process with MODE_VIEW */
-    int64_t buffer_size;                   /* cb_buffer_size: bytes of an aggregator in one round */
+    int64_t buffer_size;                   /* cb_buffer_size: bytes of an aggregator in one round; 0: a usual one */
 };
 
 struct group;
@@ -46,6 +46,7 @@ struct group;
 /* What a file has for collective accesses (collective.c). */
 struct collective {
     struct hints hints;
+    int remote_count; /* of servers on other nodes; -1: not known yet */
     /* Processes that combine, made when they first do: those of this node, and all. */
     MPI_Comm node_comm;
     struct group *node, *all;
