@@ -67,11 +67,22 @@ static void hint_romio(MPI_Info info, const char *key, int32_t *mode, struct pro
              words);
 }
 
+static void hint_turns(MPI_Info info, struct hints *hints, struct problem *problem) {
+    char words[MPI_MAX_INFO_VAL + 1];
+    if (!hint(info, "tabane_turns", words))
+        return;
+    if (!strcmp(words, "enable") || !strcmp(words, "disable"))
+        hints->has_turns = words[0] == 'e';
+    else
+        fail(problem, MPI_ERR_INFO_VALUE, "tabane: the hint tabane_turns is enable or disable, and not \"%.40s\"", words);
+}
+
 static void hints_read(struct hints *hints, MPI_Info info, struct problem *problem) {
     int64_t count = hints->aggregator_count;
     hint_mode(info, hints, problem);
     hint_romio(info, "romio_cb_read", &hints->mode_of_reads, problem);
     hint_romio(info, "romio_cb_write", &hints->mode_of_writes, problem);
+    hint_turns(info, hints, problem);
     hint_number(info, "cb_nodes", 1, INT32_MAX, &count, problem);
     hint_number(info, "cb_buffer_size", BUFFER_SIZE_LEAST, BUFFER_SIZE_MAX, &hints->buffer_size, problem);
     hints->aggregator_count = (int32_t)count;
@@ -135,6 +146,7 @@ void hints_tell(const struct file *file, MPI_Info info) {
     PMPI_Info_set(info, "tabane_collective", mode_names[is_one ? hints->mode_of_writes : MODE_AUTO]);
     PMPI_Info_set(info, "romio_cb_read", romio_word(hints->mode_of_reads));
     PMPI_Info_set(info, "romio_cb_write", romio_word(hints->mode_of_writes));
+    PMPI_Info_set(info, "tabane_turns", hints->has_turns ? "enable" : "disable");
     if (hints->buffer_size > 0) {
         snprintf(words, sizeof words, "%lld", (long long)hints->buffer_size);
         PMPI_Info_set(info, "cb_buffer_size", words);
@@ -277,18 +289,15 @@ void collective_open(struct collective *it) {
     memset(it, 0, sizeof *it);
     it->node_comm = MPI_COMM_NULL;
     it->remote_count = -1;
+    it->hints.has_turns = 1;
 }
 
 void collective_close(struct collective *it) {
     close_groups(it);
 }
 
-int64_t transfer_collective(struct file *file, int is_write, int64_t position, void *buffer, int64_t count,
-                            MPI_Datatype type, struct problem *problem) {
-    const struct hints *hints = &file->collective.hints;
-    int hinted = is_write ? hints->mode_of_writes : hints->mode_of_reads;
-    if (file->process_count == 1 || hinted == MODE_LIST || file->view.is_external)
-        return transfer(file, is_write, position, buffer, count, type, problem);
+static int64_t transfer_together(struct file *file, int is_write, int64_t position, void *buffer, int64_t count,
+                                 MPI_Datatype type, struct problem *problem) {
     struct survey survey = {.low = INT64_MAX};
     struct flat *flat = NULL;
     int64_t size = 0, moved = 0;
@@ -319,5 +328,19 @@ int64_t transfer_collective(struct file *file, int is_write, int64_t position, v
         memory_drop(&memory);
     }
     flat_release(flat);
+    return moved;
+}
+
+int64_t transfer_collective(struct file *file, int is_write, int64_t position, void *buffer, int64_t count,
+                            MPI_Datatype type, struct problem *problem) {
+    const struct hints *hints = &file->collective.hints;
+    int mode = is_write ? hints->mode_of_writes : hints->mode_of_reads;
+    if (file->process_count == 1)
+        return transfer(file, is_write, position, buffer, count, type, problem);
+    tabane_throttle(file->descriptor, hints->has_turns);
+    int is_alone = mode == MODE_LIST || file->view.is_external;
+    int64_t moved = is_alone ? transfer(file, is_write, position, buffer, count, type, problem)
+                             : transfer_together(file, is_write, position, buffer, count, type, problem);
+    tabane_throttle(file->descriptor, 0);
     return moved;
 }

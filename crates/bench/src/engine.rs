@@ -56,6 +56,8 @@ pub struct Served {
     /// Request-nanoseconds that requests for bytes waited, and were at work.
     pub wait_ns: u64,
     pub active_ns: u64,
+    /// Request-nanoseconds that permits were waited for.
+    pub permit_ns: u64,
 }
 
 impl Served {
@@ -73,6 +75,7 @@ impl Served {
         served.requests = served.requests.saturating_sub(looks);
         let of_data = |key: &str| statistics["classes"]["data"][key].as_u64().unwrap_or(0);
         (served.wait_ns, served.active_ns) = (of_data("req_waittime_ns"), of_data("req_active_ns"));
+        served.permit_ns = statistics["tables"]["permit_wait_ns"].as_u64().unwrap_or(0);
         served.copied = statistics["bytes_copied"].as_u64().unwrap_or(0);
         Ok(served)
     }
@@ -87,6 +90,7 @@ impl Served {
                 copied: after.copied.saturating_sub(before.copied),
                 wait_ns: after.wait_ns.saturating_sub(before.wait_ns),
                 active_ns: after.active_ns.saturating_sub(before.active_ns),
+                permit_ns: after.permit_ns.saturating_sub(before.permit_ns),
             })
             .collect()
     }

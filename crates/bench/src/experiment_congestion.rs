@@ -1,6 +1,6 @@
-//! F4.2: processes write one file in pieces of HPIO's size, with gaps, once each its own pieces, so that all come to
-//! each server at once, and once the same bytes with one writer for each server. How long requests wait at the servers,
-//! how many do, and how many are at work: what the K computer's logs have shown of two MPI-IOs.
+//! F4.2: processes write one file in pieces of HPIO's size, with gaps, in the ways of [`Writers`], the same bytes in
+//! each. How long requests wait at the servers, how many do, and how many are at work: what the K computer's logs have
+//! shown of two MPI-IOs.
 //!
 //! Means are over the time that the writes took, by what servers count (docs/counters.md), and over the servers.
 
@@ -15,8 +15,42 @@ pub const PIECE_SIZE: u64 = 5_992;
 pub const PIECE_GAP: u64 = 256;
 const SIMULATED_STORE_SIZE: u64 = 256 << 20;
 const MIB: f64 = 1_048_576.0;
-/// Who writes, and what that is called.
-const WRITERS: [(bool, &str); 2] = [(false, "all"), (true, "one-a-server")];
+/// Who writes what of the pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writers {
+    /// Each process its own, which lie between those of the others, a call a piece.
+    All,
+    /// Each process as many, one behind the other in the file, in one call: two-phase I/O with domains in the order of
+    /// processes, after its exchange.
+    View,
+    /// The same, with permits of the servers.
+    Turns,
+    /// One process for each server all that lies in its chunks, a call a chunk.
+    OneAServer,
+}
+
+impl Writers {
+    pub const ALL: [Writers; 4] = [Writers::All, Writers::View, Writers::Turns, Writers::OneAServer];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Writers::All => "all",
+            Writers::View => "view",
+            Writers::Turns => "turns",
+            Writers::OneAServer => "one-a-server",
+        }
+    }
+
+    /// In pictures.
+    fn name(self) -> &'static str {
+        match self {
+            Writers::All => "all processes",
+            Writers::View => "all processes, a domain each",
+            Writers::Turns => "a domain each, with permits",
+            Writers::OneAServer => "one writer a server",
+        }
+    }
+}
 
 /// Pieces of each process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +68,8 @@ struct Outcome {
     depth: f64,
     active: f64,
     wait_us: f64,
+    /// How long a permit was waited for, by requests.
+    permit_us: f64,
 }
 
 pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
@@ -61,9 +97,10 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
             engine.all(&Step::Ping { server })?;
         }
         for run in 0..runner.repeats() {
-            for (by_server, name) in WRITERS {
+            for writers in Writers::ALL {
+                let name = writers.word();
                 let path = format!("{}/{name}{run}", runner.directory);
-                let outcome = write(engine.as_mut(), &path, options.pieces, by_server)?;
+                let outcome = write(engine.as_mut(), &path, options.pieces, writers)?;
                 for (what, value) in [
                     ("depth", outcome.depth),
                     ("wait", outcome.wait_us),
@@ -80,15 +117,15 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
     Ok(picture(runner, &table))
 }
 
-fn write(engine: &mut dyn Engine, path: &str, pieces: Pieces, by_server: bool) -> Result<Outcome, String> {
+fn write(engine: &mut dyn Engine, path: &str, pieces: Pieces, writers: Writers) -> Result<Outcome, String> {
     let open = |create: bool| Step::OpenFile { path: path.to_owned(), shared: true, chunk_size: 0, write: create };
     engine.alone(&open(true))?;
     // A file with something in it, for a write to an empty one that many have just opened waits for their leases.
-    engine.alone(&Step::WriteRegions { pieces, by_server: false })?;
+    engine.alone(&Step::WriteRegions { pieces, writers: Writers::All })?;
     engine.alone(&Step::CloseFile)?;
     engine.all(&open(true))?;
     let before = engine.served()?;
-    let outcome = engine.all(&Step::WriteRegions { pieces, by_server })?;
+    let outcome = engine.all(&Step::WriteRegions { pieces, writers })?;
     let served = Served::between(&before, &engine.served()?);
     engine.all(&Step::CloseFile)?;
     engine.alone(&Step::RemoveFile { path: path.to_owned(), shared: true })?;
@@ -103,6 +140,7 @@ fn write(engine: &mut dyn Engine, path: &str, pieces: Pieces, by_server: bool) -
         depth: waited / server_ns,
         active: sum(|served| served.active_ns) as f64 / server_ns,
         wait_us: waited / 1000.0 / requests.max(1) as f64,
+        permit_us: sum(|served| served.permit_ns) as f64 / 1000.0 / requests.max(1) as f64,
     })
 }
 
@@ -115,7 +153,8 @@ fn print(runner: &Runner<'_>, servers: u32, procs: u32, writers: &str, outcome: 
     let line = line.put_rounded("seconds", outcome.seconds, 6);
     let line = line.put_rounded("mib_per_s", outcome.bytes as f64 / MIB / outcome.seconds, 1);
     let line = line.put_rounded("req_qdepth", outcome.depth, 3).put_rounded("req_active", outcome.active, 3);
-    runner.print(&line.put_rounded("req_waittime_us", outcome.wait_us, 3).end())
+    let line = line.put_rounded("req_waittime_us", outcome.wait_us, 3);
+    runner.print(&line.put_rounded("permit_wait_us", outcome.permit_us, 3).end())
 }
 
 fn picture(runner: &Runner<'_>, table: &Table) -> Picture {
@@ -130,9 +169,9 @@ fn picture(runner: &Runner<'_>, table: &Table) -> Picture {
         ("rate", "bandwidth", "MiB per second (log)"),
     ];
     for (what, title, y_label) in panels {
-        let series = WRITERS.map(|(by_server, name)| Series {
-            name: if by_server { "one writer a server" } else { "all processes" }.to_owned(),
-            points: table.points(&format!("{what} {name}")),
+        let series = Writers::ALL.map(|writers| Series {
+            name: writers.name().to_owned(),
+            points: table.points(&format!("{what} {}", writers.word())),
             is_reference: false,
         });
         picture.panels.push(Panel {

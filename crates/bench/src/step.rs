@@ -2,7 +2,7 @@
 //! cluster is real or simulated. The leader (`experiment_*.rs`) says which step comes next; an engine (`engine_*.rs`)
 //! has all processes do it at once and tells how long it took.
 
-use crate::experiment_congestion::Pieces;
+use crate::experiment_congestion::{Pieces, Writers};
 use crate::reaction::ReactionStep;
 use crate::workload_mdtest::{HARD_FILE_SIZE, Tree};
 use client::tests::{Clock, Order, Test, Tests};
@@ -91,11 +91,10 @@ pub enum Step {
         chunk: u64,
         serial: bool,
     },
-    /// Writes pieces with gaps into the file that all share, those of the processes interleaved: each its own, a call a
-    /// piece; `by_server`: the first processes, one for each server, all that is to be there, by chunk.
+    /// Writes pieces with gaps into the file that all share.
     WriteRegions {
         pieces: Pieces,
-        by_server: bool,
+        writers: Writers,
     },
     CloseFile,
     /// Removes what `OpenFile` opened for writing; of a shared file the first process does.
@@ -204,8 +203,12 @@ impl Actor {
             Step::WriteBlocks { block, volume, chunk, serial } => {
                 self.write_blocks(files, *block, *volume, if *serial { *chunk } else { *block }).await
             }
-            Step::WriteRegions { pieces, by_server: false } => self.write_regions(files, *pieces).await,
-            Step::WriteRegions { pieces, by_server: true } => self.write_regions_of_server(files, *pieces).await,
+            Step::WriteRegions { pieces, writers } => match writers {
+                Writers::All => self.write_regions(files, *pieces).await,
+                Writers::View => self.write_regions_of_domain(files, *pieces, false).await,
+                Writers::Turns => self.write_regions_of_domain(files, *pieces, true).await,
+                Writers::OneAServer => self.write_regions_of_server(files, *pieces).await,
+            },
             Step::CloseFile => {
                 if let Some(file) = self.file.take() {
                     files.close(&file).await;
@@ -322,6 +325,35 @@ impl Actor {
         Ok(Done::of_work(pieces.count * pieces.size))
     }
 
+    /// Writes ranges of the file in one call; returns their bytes.
+    async fn write_ranges(files: &FileSystem, file: &File, ranges: &[FileRange], buffer: &[u8]) -> Result<u64, String> {
+        let bytes: u64 = ranges.iter().map(|range| range.size).sum();
+        let memory = [IoSlice::new(&buffer[..bytes as usize])];
+        match files.write_list_at(file, ranges, &memory).await.map_err(words)? as u64 {
+            written if written == bytes => Ok(bytes),
+            written => Err(format!("{written} instead of {bytes} bytes written")),
+        }
+    }
+
+    /// Pieces that lie one behind the other in the file, as many as each process has, in one call.
+    async fn write_regions_of_domain(
+        &mut self,
+        files: &FileSystem,
+        pieces: Pieces,
+        throttled: bool,
+    ) -> Result<Done, String> {
+        let buffer = self.take_buffer(pieces.count * pieces.size);
+        let file = self.open_file()?;
+        file.set_throttled(throttled);
+        let first = u64::from(self.rank) * pieces.count;
+        let range_of =
+            |number: u64| FileRange { offset: number * (pieces.size + pieces.gap), size: pieces.size };
+        let ranges: Vec<FileRange> = (first..first + pieces.count).map(range_of).collect();
+        let done = Self::write_ranges(files, file, &ranges, &buffer).await?;
+        self.buffer = buffer;
+        Ok(Done::of_work(done))
+    }
+
     /// What of all pieces lies in the chunks of one server, a call a chunk.
     async fn write_regions_of_server(&mut self, files: &FileSystem, pieces: Pieces) -> Result<Done, String> {
         let file = self.open_file()?;
@@ -341,13 +373,7 @@ impl Actor {
                 .filter(|(from, to)| from < to)
                 .map(|(from, to)| FileRange { offset: from, size: to - from })
                 .collect();
-            let bytes: u64 = ranges.iter().map(|range| range.size).sum();
-            let written =
-                files.write_list_at(file, &ranges, &[IoSlice::new(&buffer[..bytes as usize])]).await.map_err(words)?;
-            if written as u64 != bytes {
-                return Err(format!("{written} instead of {bytes} bytes written"));
-            }
-            done += bytes;
+            done += Self::write_ranges(files, file, &ranges, &buffer).await?;
         }
         Ok(Done::of_work(done))
     }
@@ -536,8 +562,8 @@ impl Step {
             Step::OpenFile { path, shared, chunk_size, write } => format!("open {path} {shared} {chunk_size} {write}"),
             Step::MovePieces { shared, size, count, write } => format!("move {shared} {size} {count} {write}"),
             Step::WriteBlocks { block, volume, chunk, serial } => format!("blocks {block} {volume} {chunk} {serial}"),
-            Step::WriteRegions { pieces: Pieces { count, size, gap }, by_server } => {
-                format!("regions {count} {size} {gap} {by_server}")
+            Step::WriteRegions { pieces: Pieces { count, size, gap }, writers } => {
+                format!("regions {count} {size} {gap} {}", writers.word())
             }
             Step::CloseFile => "close".to_owned(),
             Step::RemoveFile { path, shared } => format!("unlink {path} {shared}"),
@@ -590,7 +616,9 @@ impl Step {
             "regions" => {
                 let mut number = || read(&mut words);
                 let pieces = Pieces { count: number()?, size: number()?, gap: number()? };
-                Step::WriteRegions { pieces, by_server: read(&mut words)? }
+                let word = words.next().unwrap_or_default();
+                let writers = Writers::ALL.into_iter().find(|writers| writers.word() == word);
+                Step::WriteRegions { pieces, writers: writers? }
             }
             "close" => Step::CloseFile,
             "unlink" => Step::RemoveFile { path: path()?, shared: read(&mut words)? },
@@ -645,7 +673,7 @@ mod tests {
             Step::OpenFile { path: path(), shared: true, chunk_size: 47_008, write: false },
             Step::MovePieces { shared: false, size: 1 << 20, count: 8, write: true },
             Step::WriteBlocks { block: 8192, volume: 1 << 30, chunk: 4096, serial: true },
-            Step::WriteRegions { pieces: Pieces { count: 3, size: 5992, gap: 256 }, by_server: true },
+            Step::WriteRegions { pieces: Pieces { count: 3, size: 5992, gap: 256 }, writers: Writers::Turns },
             Step::CloseFile,
             Step::RemoveFile { path: path(), shared: true },
             Step::Ping { server: 7 },

@@ -172,10 +172,13 @@ fn congestion_shows_in_the_queues() {
     let picture = Picture::new("congestion");
     let arguments = ["congestion", "--simulate", "--servers=2,4", "--pieces=8", &picture.argument()];
     let found = lines(&arguments);
-    assert_eq!(found.len(), 4);
+    assert_eq!(found.len(), 8);
     for servers in [2u32, 4] {
         let value =
             |writers: &str, key: &str| one(&found, &[("servers", servers.into()), ("writers", writers.into())], key);
+        for writers in ["view", "turns"] {
+            assert_eq!(value(writers, "bytes"), value("all", "bytes"));
+        }
         let ratio = |key: &str| value("all", key) / value("one-a-server", key);
         assert_eq!(ratio("bytes"), 1.0);
         assert!(

@@ -69,11 +69,13 @@ pub struct Bounds {
     pub placed_chunks: usize,
     /// Files whose contents an open brought, under a lease; more are of no use within the time that leases last.
     pub read_leases: usize,
+    /// Bytes up to which a body needs no permit of its server, of a file that is throttled.
+    pub free_body_size: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { directory_cache_size: 8 << 20, placed_chunks: 1024, read_leases: 32 }
+        Bounds { directory_cache_size: 8 << 20, placed_chunks: 1024, read_leases: 32, free_body_size: 64 << 10 }
     }
 }
 

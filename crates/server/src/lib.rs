@@ -25,4 +25,5 @@ pub use process::audit::{Audit, check_links};
 pub use process::options::{
     Bounds, ConflictPolicy, EntryKeeping, FlushPolicy, Flushing, ReadLeasing, ServerOptions, StartError, Transport,
 };
+pub use sessions::throttle::HOLD_NS_MAX;
 pub use store::JournalGrowth;

@@ -226,6 +226,7 @@ impl Client {
                     file_system.open(path, &how).await?;
                 }
                 let file = file_system.open(path, &how).await?;
+                file.set_throttled(true);
                 let id = file.id;
                 *handle = Some(Handle { file, path: name.clone(), nameless: None });
                 Ok(Outcome::Opened(id))
@@ -234,6 +235,7 @@ impl Client {
                 let how =
                     OpenHow { temporary: true, mode: *mode, chunk_size: *chunk_size, ..OpenHow::reading_and_writing() };
                 let file = file_system.open(path, &how).await?;
+                file.set_throttled(true);
                 let id = file.id;
                 *handle = Some(Handle { file, path: directory.clone(), nameless: Some(*mode) });
                 Ok(Outcome::Opened(id))

@@ -367,6 +367,9 @@ fn draw_table_bounds(seed: Option<u64>, bounds: Bounds) -> Bounds {
         session_lock_listeners: draw(0, 2, real.session_lock_listeners),
         active_requests: draw(1, 6, real.active_requests),
         submission_queues: draw(0, 2, real.submission_queues),
+        permits: draw(1, 2, real.permits),
+        permit_waiters: draw(0, 3, real.permit_waiters),
+        session_permit_listeners: draw(0, 2, real.session_permit_listeners),
         ..bounds
     }
 }
@@ -377,6 +380,7 @@ fn draw_client_bounds(seed: u64, table_seed: Option<u64>) -> ClientBounds {
         directory_cache_size: *Random::new(seed ^ 0x6361_6368_6500).choose(&[1 << 10, 4 << 10, 8 << 20, 8 << 20]),
         placed_chunks: 1 + small_or(table_seed, 0x706c_6163, 3, real.placed_chunks - 1),
         read_leases: 1 + small_or(table_seed, 0x6c65_6173, 2, real.read_leases - 1),
+        free_body_size: small_or(table_seed, 0x7065_726d, 3000, real.free_body_size),
     }
 }
 

@@ -561,7 +561,7 @@ pub fn is_clean(audit: &Audit, has_root: bool) -> bool {
         && audit.inodes == u64::from(has_root)
         && audit.bytes_used + audit.prepared + audit.tree_marks == 0
         && audit.open_files + audit.orphans + audit.extended == 0
-        && audit.locked + audit.lock_waiters == 0
+        && audit.locked + audit.lock_waiters + audit.permit_waiters == 0
         && audit.errors.is_empty()
 }
 

@@ -221,3 +221,25 @@ message! {
         pub end: Option<u64>,
     }
 }
+
+message! {
+    /// `AwaitPermit`: answered when the connection has a permit for one large body of a collective call, or after a
+    /// second. Its place in the queue stays then, and it is asked for again with the same number. May be sent again.
+    pub struct AwaitPermitRequest {
+        /// Which permit, of those of the connection.
+        pub number: u64,
+    }
+}
+
+message! {
+    pub struct AwaitPermitReply {
+        pub is_granted: bool,
+    }
+}
+
+message! {
+    /// `ReturnPermit`: it is not needed any more, whether it was granted or is still waited for. Reply: `Empty`.
+    pub struct ReturnPermitRequest {
+        pub number: u64,
+    }
+}

@@ -111,6 +111,8 @@ operations! {
     CopyRange = 42, LEVEL_CLIENT, Data, true;
     OpenThrough = 23, LEVEL_CLIENT, Metadata, false;
     KeepEntries = 24, LEVEL_CLIENT, Metadata, false;
+    AwaitPermit = 25, LEVEL_CLIENT, Metadata, false;
+    ReturnPermit = 26, LEVEL_CLIENT, Metadata, false;
     Announce = 64, LEVEL_GLIMPSE, Metadata, false;
     ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;
     TruncateChunks = 66, LEVEL_PARTICIPANT, Metadata, false;

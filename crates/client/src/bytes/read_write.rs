@@ -286,6 +286,7 @@ impl Servers {
         if share.pieces.is_empty() {
             return Ok(());
         }
+        let _permit = self.await_permit(file, share.server, share.size).await?;
         let mut request =
             DataRequest { file: file.id, layout: file.layout, pieces: Pieces(share.pieces), sums: Vec::new() };
         if self.wants_sums(share.server) {
@@ -500,6 +501,7 @@ impl Servers {
         mut share: Share<IoSliceMut<'_>>,
     ) -> Attempt<(Share<()>, ReadReply, usize)> {
         let operation = Operation::Read;
+        let _permit = self.await_permit(file, share.server, share.size).await?;
         let params = data_request(file, share.pieces.clone());
         let place = std::mem::take(&mut share.slices);
         let call = Call { place, ..Call::encoded(operation, params) };

@@ -88,6 +88,8 @@ struct FileState {
     directory: Mutex<Option<Box<Attributes>>>,
     /// Servers that this handle wrote to since it was last synchronised: bit n stands for those of number n modulo 64.
     written_servers: AtomicU64,
+    /// Whether large bodies wait for permits of their servers.
+    throttled: AtomicBool,
     /// What synchronising has to know.
     errors: Mutex<Errors>,
     /// The number under which this open file owns locks; 0 before the first.
@@ -140,11 +142,23 @@ impl File {
                 sessions_lost: AtomicU64::new(sessions_lost),
                 directory: Mutex::new(directory),
                 written_servers: AtomicU64::new(0),
+                throttled: AtomicBool::new(false),
                 errors: Mutex::default(),
                 description: AtomicU64::new(0),
                 locked: AtomicU64::new(0),
             }),
         }
+    }
+
+    /// Whether reads and writes of more than 64 KiB at a server that is reached by messages wait for a permit of it, of
+    /// which a server gives a few at a time: for calls that many processes make at once (docs/mpiio.md, Turns). Of all
+    /// clones of this file.
+    pub fn set_throttled(&self, throttled: bool) {
+        self.state.throttled.store(throttled, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_throttled(&self) -> bool {
+        self.state.throttled.load(Ordering::Relaxed)
     }
 
     pub(crate) fn note_written(&self, end: u64, beyond_home: bool) {

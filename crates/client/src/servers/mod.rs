@@ -80,6 +80,8 @@ pub(crate) struct Common {
     pub(crate) buffers: RegisteredBuffers,
     /// Servers that have said that they keep no checksums.
     pub(crate) without_sums: RefCell<BTreeSet<u32>>,
+    /// Permits that were ever asked for.
+    pub(crate) permit_count: Cell<u64>,
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
@@ -168,6 +170,7 @@ impl Common {
             locks: LockBook::new(),
             kept_entries: KeptEntries::default(),
             without_sums: RefCell::default(),
+            permit_count: Cell::new(0),
             contacts: Contacts::default(),
             relays: Relays::default(),
             buffers: RegisteredBuffers::default(),

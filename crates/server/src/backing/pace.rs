@@ -205,6 +205,7 @@ pub fn is_access(operation: Operation) -> bool {
             | O::Check
             | O::KeepEntries
             | O::AwaitLock
+            | O::ReturnPermit
             | O::StatFileSystem
     )
 }

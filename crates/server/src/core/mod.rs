@@ -37,6 +37,7 @@ use crate::process::statistics::Statistics;
 use crate::publish::submission::SubmissionWork;
 use crate::sessions::low_priority::LowPriority;
 use crate::sessions::service::Request;
+use crate::sessions::throttle::Throttle;
 use crate::store::Store;
 use crate::tree::Trails;
 use crate::tree::shares::DirectoryWork;
@@ -62,6 +63,8 @@ pub struct Core {
     pub turns: Turns,
     /// Requests that wait for locks of files.
     pub lock_queues: RefCell<Queues<Request>>,
+    /// Who may bring or fetch a large body of a collective call.
+    pub throttle: Throttle,
     /// Turns of sessions at sending the value of an extended attribute.
     pub value_turns: Turns,
     pub copies: Copies,
@@ -141,6 +144,7 @@ impl Core {
             tables: RefCell::new(tables),
             turns: Turns::default(),
             lock_queues: RefCell::default(),
+            throttle: Throttle::default(),
             value_turns: Turns::default(),
             copies: Copies::default(),
             peers,

@@ -13,6 +13,7 @@ use crate::core::{Caller, Core, Failure};
 use crate::leases::contact::requests as contact;
 use crate::process::statistics::report;
 use crate::sessions::service::{Front, Request};
+use crate::sessions::throttle;
 use crate::tree::shares::WaitPolicy;
 use reactor::ReplyBody;
 use std::rc::Rc;
@@ -216,6 +217,10 @@ pub fn row(operation: Operation) -> OperationRow {
         O::Recall => row(Step(|core, caller, params, _| contact::recall(core, caller, params)))
             .no_consequence()
             .promise(Promise::Never),
+        O::AwaitPermit => row(Parked(throttle::await_permit)).no_consequence(),
+        O::ReturnPermit => {
+            row(Step(|core, caller, params, _| throttle::return_permit(core, caller, params))).no_consequence()
+        }
         O::KeepEntries => row(Parked(Core::keep_entries)).no_consequence(),
         O::CloseHeld => row(Step(|core, caller, params, _| contact::close_held(core, caller, params))).no_consequence(),
         O::ReclaimHeld => row(Step(contact::reclaim_held)).no_consequence(),

@@ -18,6 +18,9 @@ pub struct Audit {
     pub locked: u64,
     /// Requests that wait for locks.
     pub lock_waiters: u64,
+    /// Permits for large bodies that are out, and who waits for one.
+    pub permits: u64,
+    pub permit_waiters: u64,
     /// Chunks in the store.
     pub chunks: u64,
     /// Files that the store remembers anything of.
@@ -78,6 +81,8 @@ pub fn audit(core: &Core) -> Audit {
         extended: tables.extended.count(),
         locked: tables.file_locks.count() as u64,
         lock_waiters: core.lock_queues.borrow().count() as u64,
+        permits: core.throttle.permit_count() as u64,
+        permit_waiters: core.throttle.waiter_count() as u64,
         chunks: usage.chunks,
         files: usage.files,
         bytes_used: usage.size - usage.free,

@@ -211,6 +211,11 @@ pub struct Bounds {
     pub lock_waiters: usize,
     /// Requests of a session to be told of its turn, of those who wait; others ask again and again.
     pub session_lock_listeners: usize,
+    /// Permits for large bodies of collective calls that are out at a time; who waits for one, beyond which nobody
+    /// waits any more; and requests of a connection that do.
+    pub permits: usize,
+    pub permit_waiters: usize,
+    pub session_permit_listeners: usize,
     /// Requests of clients at work; others queue.
     pub active_requests: usize,
     /// Clients of this machine with a submission queue.
@@ -238,6 +243,9 @@ impl Default for Bounds {
             lock_waiters: 1024,
             // Half of what a connection may have under way, so that unlocking always gets through.
             session_lock_listeners: wire::limits::REQUEST_WINDOW as usize / 2,
+            permits: 2,
+            permit_waiters: 65_536,
+            session_permit_listeners: wire::limits::REQUEST_WINDOW as usize / 2,
             active_requests: 256,
             submission_queues: reactor::QUEUE_COUNT,
             entry_keeping: EntryKeeping::default(),

@@ -10,6 +10,7 @@
 //! 2. A request whose effect is journalled has its outcome in the same journal record.
 
 pub mod expiry;
+pub mod throttle;
 pub mod low_priority;
 pub mod service;
 

@@ -16,7 +16,7 @@ use crate::leases::kept_entries::ChangeUnderWay;
 use crate::process::statistics::waits::{Asker, WaitReason, because};
 use crate::process::statistics::{EarlyWaits, RequestEnd, report};
 use crate::sessions::expiry::start_expiry;
-use crate::sessions::{Admission, low_priority};
+use crate::sessions::{Admission, low_priority, throttle};
 use reactor::{BodyPiece, Class, Incoming, LocalFuture, Nanos, Peer, ReplyBody, Service};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -41,6 +41,10 @@ pub struct Request {
 }
 
 impl Request {
+    pub fn asker(&self) -> Asker {
+        asker(&self.incoming)
+    }
+
     /// That it ends now.
     fn end(&self, now: Nanos) -> RequestEnd {
         let took = now.saturating_sub(self.started).saturating_sub(self.waited);
@@ -118,6 +122,7 @@ impl Service for Front {
                 start_expiry(&self.core);
             }
             handlers::forget_listeners(&self.core, peer.connection);
+            throttle::disconnected(&self.core, peer.connection);
             self.core.store.end_holder(peer.connection);
             handlers::watch_buffers(&self.core);
         }

@@ -281,6 +281,8 @@ const LOOKS: [Operation; 30] = [
     Operation::Reclaim,
     Operation::TestLock,
     Operation::AwaitLock,
+    Operation::AwaitPermit,
+    Operation::ReturnPermit,
     // The simulator loses replies of contacts; what they opened ends with the session at the latest.
     Operation::OpenThrough,
     // Not sent again: `crates/sim/tests/kept_entries.rs`.

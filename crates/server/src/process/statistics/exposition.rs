@@ -23,7 +23,7 @@ use MetricKind::{Counter, Gauge};
 /// of seconds is in nanoseconds in the report.
 type Row = (&'static str, &'static str, MetricKind, &'static str);
 
-const SINGLE: [Row; 50] = [
+const SINGLE: [Row; 54] = [
     ("busy_ns", "loop_busy_seconds_total", Counter, "Time in which the server's loop was at work."),
     (
         "waiting_ns",
@@ -97,6 +97,10 @@ const SINGLE: [Row; 50] = [
         Counter,
         "Leases for reading whose end a change has waited for.",
     ),
+    ("permits", "permits", Gauge, "Permits for large bodies of collective calls that are out."),
+    ("permit_waiters", "permit_waiters", Gauge, "Requests that wait for such a permit."),
+    ("permit_waits", "permit_waits_total", Counter, "Times that a request began to wait for such a permit."),
+    ("permit_wait_ns", "permit_wait_seconds_total", Counter, "Time that requests have waited for such permits."),
     ("connections", "connections", Gauge, "Connections that are open."),
     ("connections_refused", "connections_refused_total", Counter, "Connections that were refused."),
     ("bytes_received", "received_bytes_total", Counter, "Bytes that came over connections."),

@@ -357,6 +357,18 @@ impl Statistics {
         }
     }
 
+    /// A request that was at work waits for what is counted elsewhere, and is no work of this server meanwhile.
+    pub fn set_aside(&self, who: Asker, now: Nanos) {
+        self.tables.borrow_mut().end_work(who, now);
+    }
+
+    /// It is at work again.
+    pub fn take_up(&self, who: Asker, now: Nanos) {
+        let tables = &mut *self.tables.borrow_mut();
+        tables.operation(who).qdepth += 1;
+        tables.begin_work(who, now);
+    }
+
     /// A request that was at work waits from now on.
     pub fn begin_wait(&self, who: Asker, reason: WaitReason, now: Nanos) {
         let tables = &mut *self.tables.borrow_mut();

@@ -224,9 +224,10 @@ pub fn store_numbers(core: &Core) -> [(&'static str, u64); 12] {
     ]
 }
 
-pub fn table_numbers(core: &Core) -> [(&'static str, u64); 8] {
+pub fn table_numbers(core: &Core) -> [(&'static str, u64); 12] {
     let tables = core.tables.borrow();
     let (open_files, orphans, _) = tables.open.counts();
+    let waits = core.throttle.waits();
     [
         ("open_files", open_files),
         ("orphans", orphans),
@@ -236,6 +237,10 @@ pub fn table_numbers(core: &Core) -> [(&'static str, u64); 8] {
         ("intents", tables.intents.len() as u64),
         ("tombstones", tables.tombstones.len() as u64),
         ("marks", tables.marks.len() as u64),
+        ("permits", core.throttle.permit_count() as u64),
+        ("permit_waiters", waits.depth()),
+        ("permit_waits", waits.begun()),
+        ("permit_wait_ns", waits.total_ns(core.reactor.now())),
     ]
 }
 
