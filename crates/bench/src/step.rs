@@ -346,8 +346,7 @@ impl Actor {
         let file = self.open_file()?;
         file.set_throttled(throttled);
         let first = u64::from(self.rank) * pieces.count;
-        let range_of =
-            |number: u64| FileRange { offset: number * (pieces.size + pieces.gap), size: pieces.size };
+        let range_of = |number: u64| FileRange { offset: number * (pieces.size + pieces.gap), size: pieces.size };
         let ranges: Vec<FileRange> = (first..first + pieces.count).map(range_of).collect();
         let done = Self::write_ranges(files, file, &ranges, &buffer).await?;
         self.buffer = buffer;

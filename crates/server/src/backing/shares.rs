@@ -249,8 +249,12 @@ impl Core {
         let (state, changed) = match carried() {
             CarriedShare::Whole => (CarriedState::Whole, BTreeSet::new()),
             CarriedShare::AllBut(mut changed, layout) => {
-                // Holes are made at all holders.
-                changed.retain(|index| self.cluster.chunk_server(file, &layout, *index) == self.index);
+                // Holes are made at all holders, and in chunks of which nothing is here: all of these is behind.
+                let tables = self.tables.borrow();
+                let is_absent = |index: u64| tables.backing.get(file).is_some_and(|known| known.is_absent(index));
+                changed.retain(|index| {
+                    self.cluster.chunk_server(file, &layout, *index) == self.index && !is_absent(*index)
+                });
                 (CarriedState::Partly, changed)
             }
             CarriedShare::Unknown => (CarriedState::Unknown, BTreeSet::new()),

@@ -10,9 +10,9 @@
 //! 2. A request whose effect is journalled has its outcome in the same journal record.
 
 pub mod expiry;
-pub mod throttle;
 pub mod low_priority;
 pub mod service;
+pub mod throttle;
 
 use crate::coordination::intents::Origin;
 use crate::store::FastMap;

@@ -192,7 +192,8 @@ async fn attend(core: Rc<Core>) {
                 return;
             }
             let is_late = |since: Nanos| now >= since + LISTEN_NS_MAX;
-            let late = state.queue.iter_mut().filter_map(|waiter| waiter.listener.take_if(|(_, since)| is_late(*since)));
+            let late =
+                state.queue.iter_mut().filter_map(|waiter| waiter.listener.take_if(|(_, since)| is_late(*since)));
             late.collect::<Vec<_>>()
         };
         late.into_iter().for_each(|listener| resume(&core, listener, false));

@@ -1,9 +1,11 @@
 //! Clean chunks that go when there is no room, or when somebody says so, and come again (docs/cache.md).
 
 use crate::backing::{contents, find, flush, pattern, populate, write};
+use crate::data::allocate;
 use crate::support::*;
 use reactor::sim::World;
 use server::{FlushPolicy, Flushing};
+use wire::messages::allocate_mode;
 use wire::{FileId, Status};
 
 const ROOT: FileId = FileId::ROOT;
@@ -228,6 +230,45 @@ fn what_was_carried_goes_and_comes() {
             assert!(site.read(path).as_ref() == Some(bytes), "seed {seed}: {path} behind");
             read_back(&test, &caller, path, bytes);
         }
+        test.settle();
+    }
+}
+
+/// Goal: a hole beside the bytes of a chunk that is behind alone does not make the chunk count as here, changed and
+/// empty, whenever it is made. Method: at each of many moments of a flush of other chunks of the file.
+#[test]
+fn holes_beside_what_went() {
+    for moment in 0..60 {
+        let (test, ()) = TestCluster::over_a_site(moment, 1, |_| ());
+        let caller = test.caller(0, 1);
+        let mut expected = pattern(3, 2 * CHUNK + 100);
+        let (own, bytes) = (caller.clone(), expected.clone());
+        test.run(0, async move {
+            let made = own.create(ROOT, "made").await.expect("made");
+            write(&own, &made, 0, &bytes).await;
+            assert_eq!(flush(&own).await.failed, 0);
+        });
+        evict_all(&test);
+        let (own, bytes) = (caller.clone(), pattern(5, CHUNK));
+        expected[..CHUNK].copy_from_slice(&bytes);
+        test.run(0, async move {
+            let made = find(&own, "made").await.expect("there");
+            write(&own, &made, 0, &bytes).await;
+        });
+        let own = caller.clone();
+        let flushing = test.spawn(0, async move { assert_eq!(flush(&own).await.failed, 0) });
+        test.world.run_for(moment * SECOND / 1_000);
+        let own = caller.clone();
+        test.run(0, async move {
+            let made = find(&own, "made").await.expect("there");
+            let (from, size) = (2 * CHUNK as u64 + 200, 4 * CHUNK as u64);
+            allocate(&own, &made, allocate_mode::PUNCH, false, (from, size)).await.expect("punched");
+        });
+        test.wait(&flushing);
+        read_back(&test, &caller, "made", &expected);
+        let own = caller.clone();
+        test.run(0, async move { assert_eq!(flush(&own).await.failed, 0) });
+        assert!(test.world.outsider().read("made").as_ref() == Some(&expected), "moment {moment}");
         test.settle();
     }
 }
