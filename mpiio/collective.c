@@ -104,8 +104,11 @@ void hints_of_environment(struct file *file, struct problem *problem) {
         PMPI_Info_create(&info);
         while ((pair = strsep(&rest, ",")) != NULL) {
             char *value = strchr(pair, '=');
-            if (!value || !value[1])
-                continue;
+            if (!value || value == pair || !value[1]) {
+                fail(problem, MPI_ERR_INFO_VALUE,
+                     "tabane: TABANE_MPIIO_HINTS has key=value, with commas between them, and not \"%.40s\"", pair);
+                break;
+            }
             *value = 0;
             PMPI_Info_set(info, pair, value + 1);
         }
@@ -231,6 +234,10 @@ static const struct costs costs_of[2][2] = {
     {{190, 0.25, 15, 0.22, 190}, {250, 0.8, 40, 1.0, 250}},
 };
 
+/* Before anything is combined: processes meet; the first time on a file they need memory that they share. */
+#define ROUND_COST 30e3
+#define GROUP_COST 10e6
+
 /* Bytes that are moved of each byte from the first to the last one, if as many as this are, pieces have no gaps. */
 #define DENSITY_LEAST 0.95
 
@@ -239,12 +246,13 @@ static enum mode cheapest_mode(const struct file *file, int is_write, const stru
     int64_t span = it->high - it->low;
     int64_t gaps = (double)it->bytes < DENSITY_LEAST * (double)span ? it->pieces : 0;
     double list = (double)it->pieces * costs->listed_piece + (double)it->bytes * costs->listed_byte;
-    double combined = (double)it->pieces * costs->combined_piece + (double)it->bytes * costs->combined_byte +
+    double start = file->collective.all ? ROUND_COST : GROUP_COST;
+    double combined = start + (double)it->pieces * costs->combined_piece + (double)it->bytes * costs->combined_byte +
                       (double)gaps * costs->combined_gap;
     enum mode mode = combined < list ? MODE_STRIPE : MODE_LIST;
     if (file->rank == 0 && getenv("TABANE_MPIIO_EXPLAIN"))
         fprintf(stderr,
-                "tabane: %s %s: %lld bytes in %lld pieces of %lld bytes, servers on %s: list %.0f us (%.0f ns a piece, "
+                "tabane: %s %s: %lld bytes in %lld pieces, which lie within %lld, servers on %s: list %.0f us (%.0f ns a piece, "
                 "%.2f a byte), stripe %.0f us (%.0f a piece, %.2f a byte, %.0f a gap): %s\n",
                 is_write ? "write to" : "read of", file->path, (long long)it->bytes, (long long)it->pieces,
                 (long long)span, it->remote > 0 ? "other nodes" : "this node", list / 1000, costs->listed_piece,

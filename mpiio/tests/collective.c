@@ -155,6 +155,24 @@ static void compare_independently(MPI_File file) {
     CHECK(!memcmp(whole, model, model_size));
 }
 
+/* Hints are told as they were taken, and what can't be taken is refused at all processes and changes nothing. */
+static void check_hints(MPI_File file) {
+    char words[MPI_MAX_INFO_VAL + 1];
+    int is_there;
+    MPI_Info info;
+    GOOD(MPI_Info_create(&info));
+    GOOD(MPI_Info_set(info, "tabane_collective", rank == 0 ? "node" : "of no use here"));
+    GOOD(MPI_File_set_info(file, info));
+    MPI_File_set_errhandler(file, MPI_ERRORS_RETURN);
+    GOOD(MPI_Info_set(info, "tabane_collective", "nonsense"));
+    CHECK(class_of(MPI_File_set_info(file, info)) == MPI_ERR_INFO_VALUE);
+    GOOD(MPI_Info_free(&info));
+    GOOD(MPI_File_get_info(file, &info));
+    GOOD(MPI_Info_get(info, "tabane_collective", MPI_MAX_INFO_VAL, words, &is_there));
+    CHECK(is_there && !strcmp(words, "node"));
+    GOOD(MPI_Info_free(&info));
+}
+
 int main(int argc, char **argv) {
     static struct deal mine;
     MPI_Status status;
@@ -179,6 +197,7 @@ int main(int argc, char **argv) {
     }
     if (rank == 0)
         printf("%d rounds\n", ROUND_COUNT);
+    check_hints(file);
     /* One process is far away from the others: nobody goes through what lies between them. */
     set_hints(file);
     far = rank == process_count - 1 ? (MPI_Offset)1 << 45 : rank * 10;
