@@ -74,7 +74,8 @@ static void hint_turns(MPI_Info info, struct hints *hints, struct problem *probl
     if (!strcmp(words, "enable") || !strcmp(words, "disable"))
         hints->has_turns = words[0] == 'e';
     else
-        fail(problem, MPI_ERR_INFO_VALUE, "tabane: the hint tabane_turns is enable or disable, and not \"%.40s\"", words);
+        fail(problem, MPI_ERR_INFO_VALUE, "tabane: the hint tabane_turns is enable or disable, and not \"%.40s\"",
+             words);
 }
 
 static void hints_read(struct hints *hints, MPI_Info info, struct problem *problem) {
@@ -252,8 +253,8 @@ static enum mode cheapest_mode(const struct file *file, int is_write, const stru
     enum mode mode = combined < list ? MODE_STRIPE : MODE_LIST;
     if (file->rank == 0 && getenv("TABANE_MPIIO_EXPLAIN"))
         fprintf(stderr,
-                "tabane: %s %s: %lld bytes in %lld pieces, which lie within %lld, servers on %s: list %.0f us (%.0f ns a piece, "
-                "%.2f a byte), stripe %.0f us (%.0f a piece, %.2f a byte, %.0f a gap): %s\n",
+                "tabane: %s %s: %lld bytes in %lld pieces, which lie within %lld, servers on %s: list %.0f us (%.0f ns a "
+                "piece, %.2f a byte), stripe %.0f us (%.0f a piece, %.2f a byte, %.0f a gap): %s\n",
                 is_write ? "write to" : "read of", file->path, (long long)it->bytes, (long long)it->pieces,
                 (long long)span, it->remote > 0 ? "other nodes" : "this node", list / 1000, costs->listed_piece,
                 costs->listed_byte, combined / 1000, costs->combined_piece, costs->combined_byte, costs->combined_gap,
