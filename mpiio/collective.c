@@ -253,8 +253,8 @@ static enum mode cheapest_mode(const struct file *file, int is_write, const stru
     enum mode mode = combined < list ? MODE_STRIPE : MODE_LIST;
     if (file->rank == 0 && getenv("TABANE_MPIIO_EXPLAIN"))
         fprintf(stderr,
-                "tabane: %s %s: %lld bytes in %lld pieces, which lie within %lld, servers on %s: list %.0f us (%.0f ns a "
-                "piece, %.2f a byte), stripe %.0f us (%.0f a piece, %.2f a byte, %.0f a gap): %s\n",
+                "tabane: %s %s: %lld bytes in %lld pieces, which lie within %lld, servers on %s: list %.0f us (%.0f ns "
+                "a piece, %.2f a byte), stripe %.0f us (%.0f a piece, %.2f a byte, %.0f a gap): %s\n",
                 is_write ? "write to" : "read of", file->path, (long long)it->bytes, (long long)it->pieces,
                 (long long)span, it->remote > 0 ? "other nodes" : "this node", list / 1000, costs->listed_piece,
                 costs->listed_byte, combined / 1000, costs->combined_piece, costs->combined_byte, costs->combined_gap,
@@ -320,8 +320,10 @@ static int64_t transfer_together(struct file *file, int is_write, int64_t positi
     survey.problems = problem->class != MPI_SUCCESS;
     survey.bytes = size, survey.pieces = piece_count(&file->view, position, size);
     survey.remote = remote_count(file);
-    if (size > 0)
-        survey.low = view_offset(&file->view, position), survey.high = view_offset(&file->view, position + size - 1) + 1;
+    if (size > 0) {
+        survey.low = view_offset(&file->view, position);
+        survey.high = view_offset(&file->view, position + size - 1) + 1;
+    }
     join_with_all(file, &survey);
     enum mode mode = choose_mode(file, is_write, &survey);
     if (survey.problems > 0) {

@@ -409,7 +409,7 @@ static void visit_data(struct visit *visit, int64_t from, int64_t to) {
         shape_walk(view->tiles, view->base, from, to, visit_segment, visit);
 }
 
-/* All pieces of the window; by servers up to position `to`, or as far as a process goes in one round, which it tells. */
+/* All pieces of the window; by servers up to position `to`, or as far as one round goes, which is returned. */
 static int64_t visit_window(struct walk *walk, piece_act act, int64_t to) {
     struct visit visit = {walk, act, 0, to};
     if (!walk->cut->is_by_process) {
