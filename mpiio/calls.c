@@ -80,7 +80,9 @@ static int flags_of(int amode, struct problem *problem) {
 static void open_descriptor(struct file *file, int flags, struct problem *problem) {
     if (problem->class != MPI_SUCCESS)
         return;
-    file->descriptor = tabane_open(file->path, flags, 0666);
+    const struct hints *hints = &file->collective.hints;
+    struct tabane_layout layout = {.chunk_size = hints->unit, .width = hints->factor, .first = hints->first};
+    file->descriptor = tabane_open_layout(file->path, flags, 0666, &layout);
     if (file->descriptor < 0)
         fail_errno(problem, "open");
 }

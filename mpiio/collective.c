@@ -87,6 +87,13 @@ static void hints_read(struct hints *hints, MPI_Info info, struct problem *probl
     hint_number(info, "cb_nodes", 1, INT32_MAX, &count, problem);
     hint_number(info, "cb_buffer_size", BUFFER_SIZE_LEAST, BUFFER_SIZE_MAX, &hints->buffer_size, problem);
     hints->aggregator_count = (int32_t)count;
+    int64_t unit = 0, factor = 0, first = -1;
+    hint_number(info, "striping_unit", 1, INT32_MAX, &unit, problem);
+    hint_number(info, "striping_factor", 1, INT32_MAX, &factor, problem);
+    hint_number(info, "start_iodevice", 0, INT32_MAX, &first, problem);
+    hints->unit = unit > 0 ? (int32_t)unit : hints->unit;
+    hints->factor = factor > 0 ? (int32_t)factor : hints->factor;
+    hints->first = first >= 0 ? (int32_t)first : hints->first;
 }
 
 static void close_groups(struct collective *it) {
@@ -299,6 +306,7 @@ void collective_open(struct collective *it) {
     it->node_comm = MPI_COMM_NULL;
     it->remote_count = -1;
     it->hints.has_turns = 1;
+    it->hints.first = -1;
 }
 
 void collective_close(struct collective *it) {

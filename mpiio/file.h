@@ -37,6 +37,9 @@ struct hints {
     int32_t mode_of_reads, mode_of_writes; /* enum mode */
     int32_t aggregator_count;              /* cb_nodes; 0: one for each server, or each process with MODE_VIEW */
     int32_t has_turns;                     /* large bodies wait for permits of servers */
+    int32_t unit, factor;                  /* striping_unit and striping_factor of a file that is made; 0: the usual */
+    int32_t first;                         /* start_iodevice; -1: the usual */
+    int32_t unused;
     int64_t buffer_size;                   /* cb_buffer_size: bytes of an aggregator in one round; 0: a usual one */
 };
 

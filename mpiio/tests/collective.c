@@ -155,6 +155,28 @@ static void compare_independently(MPI_File file) {
     CHECK(!memcmp(whole, model, model_size));
 }
 
+/* A new file of many chunks, whose size is no power of two. */
+static MPI_File open_striped(const char *name) {
+    static const char *const wanted[][2] = {
+        {"striping_unit", "50000"}, {"striping_factor", "2"}, {"start_iodevice", "1"}};
+    char words[MPI_MAX_INFO_VAL + 1];
+    int is_there;
+    MPI_Info info;
+    MPI_File file;
+    GOOD(MPI_Info_create(&info));
+    for (int i = 0; i < 3; i++)
+        GOOD(MPI_Info_set(info, wanted[i][0], wanted[i][1]));
+    GOOD(MPI_File_open(MPI_COMM_WORLD, path(name), MPI_MODE_CREATE | MPI_MODE_RDWR, info, &file));
+    GOOD(MPI_Info_free(&info));
+    GOOD(MPI_File_get_info(file, &info));
+    for (int i = 0; i < 3; i++) {
+        GOOD(MPI_Info_get(info, wanted[i][0], MPI_MAX_INFO_VAL, words, &is_there));
+        CHECK(is_there && !strcmp(words, wanted[i][1]));
+    }
+    GOOD(MPI_Info_free(&info));
+    return file;
+}
+
 /* Hints are told as they were taken, and what can't be taken is refused at all processes and changes nothing. */
 static void check_hints(MPI_File file) {
     char words[MPI_MAX_INFO_VAL + 1];
@@ -180,7 +202,7 @@ int main(int argc, char **argv) {
     int count;
     start(argc, argv);
     model = calloc(1, FILE_SIZE_MAX), memory = malloc(2 * FILE_SIZE_MAX), whole = malloc(FILE_SIZE_MAX);
-    MPI_File file = open_new("file");
+    MPI_File file = open_striped("file");
     for (int round = 0; round < ROUND_COUNT; round++) {
         set_hints(file);
         deal_out(&mine, 1);

@@ -26,6 +26,37 @@ struct tabane_directory;
 typedef int (*tabane_filler)(void *context, const char *name, const struct stat *attributes, off_t offset);
 
 /*
+ How a file is spread over the servers. Chunk `i` is at server `(first + i / run % width) % servers` by modular
+ placement, and where a hash of file and chunk leads by ring placement; `tabane_locate` knows for both.
+ */
+struct tabane_layout {
+  /*
+   Bytes of a chunk.
+   */
+  size_t chunk_size;
+  /*
+   Servers that the file is spread over.
+   */
+  int width;
+  /*
+   Neighbouring chunks at the same server.
+   */
+  int run;
+  /*
+   The server of chunk 0.
+   */
+  int first;
+  /*
+   Servers of the cluster.
+   */
+  int servers;
+  /*
+   Whether chunks are placed by a hash (ring placement).
+   */
+  int is_hashed;
+};
+
+/*
  A range of a file, in bytes.
  */
 struct tabane_range {
@@ -78,37 +109,6 @@ struct tabane_search {
  Gets one name that fits: the caller's context, the path, and DT_REG, DT_DIR or DT_LNK. Other than 0 ends the search.
  */
 typedef int (*tabane_found)(void *context, const char *path, unsigned char kind);
-
-/*
- How a file is spread over the servers. Chunk `i` is at server `(first + i / run % width) % servers` by modular
- placement, and where a hash of file and chunk leads by ring placement; `tabane_locate` knows for both.
- */
-struct tabane_layout {
-  /*
-   Bytes of a chunk.
-   */
-  size_t chunk_size;
-  /*
-   Servers that the file is spread over.
-   */
-  int width;
-  /*
-   Neighbouring chunks at the same server.
-   */
-  int run;
-  /*
-   The server of chunk 0.
-   */
-  int first;
-  /*
-   Servers of the cluster.
-   */
-  int servers;
-  /*
-   Whether chunks are placed by a hash (ring placement).
-   */
-  int is_hashed;
-};
 
 #ifdef __cplusplus
 extern "C" {
@@ -283,6 +283,16 @@ int tabane_fremovexattr(int descriptor, const char *name);
  `path` is a NUL-terminated string.
  */
 int tabane_open(const char *path, int flags, mode_t mode);
+
+/*
+ As `tabane_open`; a file that is made by it is spread over the servers as `layout` says: `chunk_size`, `width` and
+ `run`, each 0 for the usual, and `first`, -1 for the usual. `servers` and `is_hashed` don't count; with ring
+ placement `chunk_size` alone does. A `width` beyond the number of servers stands for all of them. NULL: all as usual.
+ Errors: EINVAL for a chunk size out of range, or a server that isn't there.
+
+ `path` is a NUL-terminated string; `layout` is NULL or may be read.
+ */
+int tabane_open_layout(const char *path, int flags, mode_t mode, const struct tabane_layout *layout);
 
 /*
  Makes a file, or cuts it to no bytes, and opens it for writing.

@@ -1,6 +1,7 @@
 //! Open files: descriptors, reading, writing.
 
 use crate::convert::*;
+use crate::layout::TabaneLayout;
 use crate::mounted;
 use client::{Error, FileRange, Kind, OpenHow, Result, Status};
 use libc::{c_char, c_int, c_void, iovec, mode_t, off_t, size_t, ssize_t};
@@ -41,11 +42,33 @@ fn how_of(flags: c_int, mode: mode_t) -> Result<OpenHow> {
 /// `path` is a NUL-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabane_open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller promises it.
+    unsafe { tabane_open_layout(path, flags, mode, std::ptr::null()) }
+}
+
+/// As `tabane_open`; a file that is made by it is spread over the servers as `layout` says: `chunk_size`, `width` and
+/// `run`, each 0 for the usual, and `first`, -1 for the usual. `servers` and `is_hashed` don't count; with ring
+/// placement `chunk_size` alone does. A `width` beyond the number of servers stands for all of them. NULL: all as usual.
+/// Errors: EINVAL for a chunk size out of range, or a server that isn't there.
+///
+/// # Safety
+/// `path` is a NUL-terminated string; `layout` is NULL or may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_open_layout(
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+    layout: *const TabaneLayout,
+) -> c_int {
     let open = || {
         let mounted = mounted()?;
         // SAFETY: the caller promises it.
-        let path = unsafe { bytes_of(path, "path") }?;
-        let file = mounted.client.open(path, &how_of(flags, mode)?)?;
+        let (path, layout) = unsafe { (bytes_of(path, "path")?, layout.as_ref()) };
+        let mut how = how_of(flags, mode)?;
+        if let Some(layout) = layout {
+            layout.put_into(&mut how)?;
+        }
+        let file = mounted.client.open(path, &how)?;
         if flags & libc::O_DIRECTORY != 0 && !is_temporary(flags) && file.kind != Kind::Directory {
             let path = String::from_utf8_lossy(path);
             return Err(Error::new(Status::NotDirectory, format!("{path}: {}", Status::NotDirectory)));

@@ -3,7 +3,7 @@
 
 use crate::convert::*;
 use crate::mounted;
-use client::{Error, File, Kind, Result, Status};
+use client::{Error, File, Kind, OpenHow, Result, Status};
 use libc::{c_int, off_t, size_t, ssize_t};
 
 /// How a file is spread over the servers. Chunk `i` is at server `(first + i / run % width) % servers` by modular
@@ -23,6 +23,21 @@ pub struct TabaneLayout {
     pub servers: c_int,
     /// Whether chunks are placed by a hash (ring placement).
     pub is_hashed: c_int,
+}
+
+impl TabaneLayout {
+    /// What a caller wants of it.
+    pub(crate) fn put_into(&self, how: &mut OpenHow) -> Result<()> {
+        let number = |value: i64, name: &str| {
+            u32::try_from(value)
+                .map_err(|_| Error::new(Status::Invalid, format!("{name} {value} of a layout is out of range")))
+        };
+        how.chunk_size = number(self.chunk_size as i64, "the chunk size")?;
+        how.width = number(self.width.into(), "the width")?;
+        how.run = number(self.run.into(), "the run")?;
+        how.first = if self.first == -1 { None } else { Some(number(self.first.into(), "the first server")?) };
+        Ok(())
+    }
 }
 
 fn opened<T>(descriptor: c_int, act: impl FnOnce(&client::Client, &File) -> Result<T>) -> Result<T> {

@@ -391,7 +391,7 @@ mod tests {
             version: 1,
             truncate_generation: 0,
             times_set: 0,
-            layout: mounted.client.cluster().layout_for(0, 0),
+            layout: mounted.client.cluster().layout_for(0, &wire::LayoutWish::default()),
         };
         File::new(&attributes, &OpenHow::reading_and_writing(), 0, 0)
     }

@@ -31,8 +31,9 @@ pub struct Recorder {
 type Progress = Box<dyn Fn() -> Vec<(u32, (u64, u64))>>;
 
 impl Recorder {
-    pub fn new(clock: impl Fn() -> Nanos + 'static, trace: bool) -> Rc<Recorder> {
-        Rc::new(Recorder { history: RefCell::default(), clock: Box::new(clock), trace, progress: RefCell::default() })
+    pub fn new(clock: impl Fn() -> Nanos + 'static, trace: bool, stripes: (u32, u32)) -> Rc<Recorder> {
+        let history = RefCell::new(History::with_stripes(stripes));
+        Rc::new(Recorder { history, clock: Box::new(clock), trace, progress: RefCell::default() })
     }
 
     /// Has the progress of the servers' journals noted with each operation.
@@ -122,6 +123,8 @@ pub struct Client {
     pub file_system: FileSystem,
     pub recorder: Rc<Recorder>,
     pub sabotage: Sabotage,
+    /// See `Profile::stripes`.
+    pub stripes: (u32, u32),
     /// Whether the next listing is made by a search.
     pub searching: Cell<bool>,
     /// Whether the next operation is by identity, and on whose behalf.
@@ -220,6 +223,8 @@ impl Client {
                     truncate: *truncate,
                     mode: *mode,
                     chunk_size: *chunk_size,
+                    width: self.stripes.0,
+                    run: self.stripes.1,
                     ..OpenHow::reading_and_writing()
                 };
                 if self.sabotage == Sabotage::ApplyTwice && *exclusive {
@@ -232,8 +237,15 @@ impl Client {
                 Ok(Outcome::Opened(id))
             }
             Action::MakeTemporary { directory, mode, chunk_size } => {
-                let how =
-                    OpenHow { temporary: true, mode: *mode, chunk_size: *chunk_size, ..OpenHow::reading_and_writing() };
+                let (width, run) = self.stripes;
+                let how = OpenHow {
+                    temporary: true,
+                    mode: *mode,
+                    chunk_size: *chunk_size,
+                    width,
+                    run,
+                    ..OpenHow::reading_and_writing()
+                };
                 let file = file_system.open(path, &how).await?;
                 file.set_throttled(true);
                 let id = file.id;

@@ -70,7 +70,7 @@ impl Harness {
     pub fn new(profile: &Profile, trace: bool) -> Harness {
         let world = Rc::new(World::new(profile.seed));
         let clock = world.clone();
-        let recorder = Recorder::new(move || clock.now(), trace);
+        let recorder = Recorder::new(move || clock.now(), trace, profile.stripes);
         let addresses: Vec<SocketAddr> = (0..profile.servers)
             .map(|index| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1)), PORT))
             .collect();
@@ -483,6 +483,7 @@ impl Harness {
                 file_system,
                 recorder,
                 sabotage,
+                stripes: self.profile.stripes,
                 searching: Default::default(),
                 by_identity: Default::default(),
                 whole: Default::default(),

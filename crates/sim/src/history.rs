@@ -387,6 +387,8 @@ impl std::fmt::Display for Operation {
 pub struct History {
     moments: Moment,
     pub operations: Vec<Operation>,
+    /// Servers that new files are spread over, and neighbouring chunks at one of them; 0: the usual way.
+    pub stripes: (u32, u32),
     /// Clients that lost a file which they had open, after a server had forgotten their session.
     pub forgotten: BTreeSet<u32>,
     /// Clients that lost a file otherwise, each time with the homes of the files that may have been it.
@@ -399,6 +401,10 @@ pub struct History {
 }
 
 impl History {
+    pub fn with_stripes(stripes: (u32, u32)) -> History {
+        History { stripes, ..History::default() }
+    }
+
     /// A moment after everything so far.
     pub fn now(&self) -> Moment {
         self.moments + 1

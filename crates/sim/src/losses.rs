@@ -26,6 +26,8 @@ pub struct Losses<'a> {
     /// See `History::unrest`.
     pub unrest: &'a [(Nanos, Nanos)],
     pub cluster: &'a Cluster,
+    /// See `History::stripes`.
+    pub stripes: (u32, u32),
 }
 
 /// A loss of one object's server.
@@ -70,7 +72,13 @@ impl Setback {
 
 impl<'a> Losses<'a> {
     pub fn new(history: &'a History, cluster: &'a Cluster) -> Losses<'a> {
-        Losses { operations: &history.operations, losses: &history.losses, unrest: &history.unrest, cluster }
+        Losses {
+            operations: &history.operations,
+            losses: &history.losses,
+            unrest: &history.unrest,
+            cluster,
+            stripes: history.stripes,
+        }
     }
 
     /// Losses of a server, as far as they concern a file (or all that it has).

@@ -149,6 +149,8 @@ pub struct Profile {
     pub placement: Placement,
     /// Chunk sizes of new files, in bytes.
     pub chunk_sizes: Vec<u32>,
+    /// Servers that new files are spread over, and neighbouring chunks at one of them; 0: the usual way.
+    pub stripes: (u32, u32),
     pub checksums: bool,
     /// Of connections over the network.
     pub protection: Protection,
@@ -251,6 +253,8 @@ impl Profile {
             steps: overrides.steps.unwrap_or(STEPS_DEFAULT),
             placement: if random.percent(25) { Placement::Ring } else { Placement::Modular },
             chunk_sizes,
+            // Not drawn, so that other seeds go on as before.
+            stripes: if seed % 4 == 3 { (1 + (seed / 4 % 3) as u32, 1 + (seed / 16 % 3) as u32) } else { (0, 0) },
             checksums,
             protection,
             store_size: match random.percent(6).then(|| random.between(1, 3) << 20) {

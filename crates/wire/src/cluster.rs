@@ -1,7 +1,7 @@
 //! The cluster: id, key, map and addresses, and the text file in the run directory that holds them.
 
 use crate::identity::{FileId, HASH_VERSION, Slot, dentry_slot, ring_hash};
-use crate::layout::{Layout, LayoutPolicy};
+use crate::layout::{Layout, LayoutPolicy, LayoutWish};
 use crate::limits::*;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -154,14 +154,23 @@ impl Cluster {
         self.server_of(layout.slot_of(file, chunk_index, self.slot_count))
     }
 
-    /// The layout of a new file at `home`; `chunk_size` 0 takes the cluster's.
-    pub fn layout_for(&self, home: Slot, chunk_size: u32) -> Layout {
+    /// The layout of a new file at `home`, of a wish that was checked.
+    pub fn layout_for(&self, home: Slot, wish: &LayoutWish) -> Layout {
         let policy = match self.placement {
             Placement::Modular => LayoutPolicy::Modular,
             Placement::Ring => LayoutPolicy::Ring,
         };
-        let chunk_size = if chunk_size == 0 { self.chunk_size } else { chunk_size };
-        Layout::default_for(policy, home, self.slot_count, chunk_size)
+        let chunk_size = if wish.chunk_size == 0 { self.chunk_size } else { wish.chunk_size };
+        let mut layout = Layout::default_for(policy, home, self.slot_count, chunk_size);
+        if policy == LayoutPolicy::Modular {
+            let first = wish.first.and_then(|first| self.map.iter().position(|server| *server == first));
+            layout.first = first.map_or(home, |slot| slot as Slot);
+            layout.run = wish.run.max(1);
+            if (1..self.server_count()).contains(&wish.width) {
+                layout.width = wish.width;
+            }
+        }
+        layout
     }
 
     /// The cluster file's text.
@@ -352,7 +361,7 @@ mod tests {
     #[test]
     fn modular_is_even() {
         let cluster = cluster(5, Placement::Modular);
-        let layout = cluster.layout_for(3, 0);
+        let layout = cluster.layout_for(3, &LayoutWish::default());
         let file = FileId::new(10, 3);
         let mut counts = [0; 5];
         for chunk in 0..1000 {
@@ -362,11 +371,29 @@ mod tests {
         assert_eq!(cluster.chunk_server(file, &layout, 0), cluster.server_of(3));
     }
 
+    /// Goal: a wish is kept: where a file begins, over how many servers, and how many neighbours share one; too many
+    /// servers stand for all, and where a hash leads only the chunk size counts.
+    #[test]
+    fn wishes() {
+        let file = FileId::new(10, 3);
+        let modular = cluster(5, Placement::Modular);
+        let wish = LayoutWish { chunk_size: 8192, width: 2, run: 3, first: Some(4) };
+        let layout = modular.layout_for(3, &wish);
+        let servers: Vec<u32> = (0..8).map(|chunk| modular.chunk_server(file, &layout, chunk)).collect();
+        assert_eq!((servers, layout.chunk_size), (vec![4, 4, 4, 0, 0, 0, 4, 4], 8192));
+        let all = modular.layout_for(3, &LayoutWish { width: 5, ..LayoutWish::default() });
+        assert_eq!(all, modular.layout_for(3, &LayoutWish::default()));
+        let ring = cluster(5, Placement::Ring);
+        assert_eq!(ring.layout_for(3, &wish), ring.layout_for(3, &LayoutWish::of_chunk_size(8192)));
+        assert!(LayoutWish { first: Some(5), ..wish }.check(5).is_err());
+        assert!(LayoutWish { chunk_size: 7, ..wish }.check(5).is_err() && wish.check(5).is_ok());
+    }
+
     /// Goal: ring placement uses every server, within a factor of two of even.
     #[test]
     fn ring_reaches_all() {
         let cluster = cluster(8, Placement::Ring);
-        let layout = cluster.layout_for(0, 0);
+        let layout = cluster.layout_for(0, &LayoutWish::default());
         let mut counts = [0u32; 8];
         for chunk in 0..8000 {
             counts[cluster.chunk_server(FileId::new(2, 0), &layout, chunk) as usize] += 1;

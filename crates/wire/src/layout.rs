@@ -20,6 +20,63 @@ impl LayoutPolicy {
     }
 }
 
+/// How the creator of a file wants it spread over the servers; what is 0 or `None` is the cluster's usual way. Where
+/// chunks go where a hash leads (`LayoutPolicy::Ring`) only the chunk size counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LayoutWish {
+    /// Bytes of a chunk.
+    pub chunk_size: u32,
+    /// Servers that the file is spread over; more than there are stand for all.
+    pub width: u32,
+    /// Neighbouring chunks at the same server.
+    pub run: u32,
+    /// The server of chunk 0.
+    pub first: Option<u32>,
+}
+
+impl LayoutWish {
+    pub fn of_chunk_size(chunk_size: u32) -> LayoutWish {
+        LayoutWish { chunk_size, ..LayoutWish::default() }
+    }
+
+    /// Whether no more than the chunk size is wanted.
+    pub fn is_plain(&self) -> bool {
+        *self == LayoutWish::of_chunk_size(self.chunk_size)
+    }
+
+    /// Errors: what can't be had, in words.
+    pub fn check(&self, server_count: u32) -> Result<(), String> {
+        if self.chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&self.chunk_size) {
+            let size = self.chunk_size;
+            return Err(format!("chunk size {size} is not between {CHUNK_SIZE_MIN} and {CHUNK_SIZE_MAX} bytes"));
+        }
+        match self.first.filter(|first| *first >= server_count) {
+            Some(first) => Err(format!("a file can't begin at server {first}: the last one is {}", server_count - 1)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Encode for LayoutWish {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.chunk_size.encode(out);
+        self.width.encode(out);
+        self.run.encode(out);
+        self.first.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for LayoutWish {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        Ok(LayoutWish {
+            chunk_size: u32::decode(input)?,
+            width: u32::decode(input)?,
+            run: u32::decode(input)?,
+            first: Option::decode(input)?,
+        })
+    }
+}
+
 /// A file's placement rule, fixed at its creation and carried by every data request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {

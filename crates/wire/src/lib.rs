@@ -42,7 +42,7 @@ pub use codec::{Decode, Decoder, Encode, Malformed};
 pub use header::{FrameKind, Header};
 pub use id_hash::{FastMap, IdHasher, hash_id};
 pub use identity::{FileId, Slot};
-pub use layout::{Layout, LayoutPolicy};
+pub use layout::{Layout, LayoutPolicy, LayoutWish};
 pub use names::Name;
 pub use operation::Operation;
 pub use status::Status;

@@ -4,7 +4,7 @@
 use crate::attributes::{Attributes, Kind};
 use crate::codec::{Decode, Decoder, Encode, Malformed};
 use crate::identity::FileId;
-use crate::layout::{ChunkRange, Layout};
+use crate::layout::{ChunkRange, Layout, LayoutWish};
 use crate::limits::{ANCESTOR_COUNT_MAX, PATH_SIZE_MAX, PIECE_COUNT_MAX};
 use crate::message;
 pub use crate::messages_backing::*;
@@ -116,8 +116,8 @@ message! {
         pub access: u8,
         /// Of a new file: permission bits, after the caller's umask.
         pub mode: u32,
-        /// Of a new file: bytes of a chunk; 0 takes the cluster's default.
-        pub chunk_size: u32,
+        /// Of a new file: how it is spread over the servers.
+        pub layout: LayoutWish,
         /// Of a new file: its group, when that is the directory's; else it is the caller's.
         pub group: Option<u32>,
     }

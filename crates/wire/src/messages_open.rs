@@ -6,6 +6,7 @@
 
 use crate::codec::{Decode, Decoder, Encode, Malformed};
 use crate::identity::{FileId, Slot};
+use crate::layout::LayoutWish;
 use crate::limits::CLOSE_COUNT_MAX;
 use crate::message;
 use crate::messages::Entry;
@@ -79,8 +80,7 @@ message! {
         pub slot: Slot,
         /// Permission bits, after the caller's umask.
         pub mode: u32,
-        /// Bytes of a chunk; 0 takes the cluster's default.
-        pub chunk_size: u32,
+        pub layout: LayoutWish,
         /// Whether `LinkOpen` may give it a name.
         pub linkable: bool,
         /// Its group, when that is the directory's; else it is the caller's.

@@ -13,11 +13,13 @@ use wire::label::Label;
 use wire::layout::ChunkRange;
 use wire::messages::*;
 use wire::search::{Order, Test, Tests, Verdict};
-use wire::{Attributes, Encode, FileId, FrameKind, Header, Kind, Layout, LayoutPolicy, Name};
+use wire::{Attributes, Encode, FileId, FrameKind, Header, Kind, Layout, LayoutPolicy, LayoutWish, Name};
 
 fn layout() -> Layout {
     Layout { policy: LayoutPolicy::Modular, chunk_size: 1 << 20, first: 3, width: 1024, run: 1 }
 }
+
+const WISH: LayoutWish = LayoutWish { chunk_size: 4096, width: 2, run: 3, first: Some(1) };
 
 fn attributes() -> Attributes {
     Attributes {
@@ -81,8 +83,7 @@ fn seeds() -> Vec<Vec<u8>> {
         hello.to_bytes(),
         EntryRequest { entry: entry.clone() }.to_bytes(),
         EntryReply { attributes: attributes(), target: b"target" }.to_bytes(),
-        OpenRequest { entry: entry.clone(), flags: 3, access: 6, mode: 0o600, chunk_size: 0, group: Some(5) }
-            .to_bytes(),
+        OpenRequest { entry: entry.clone(), flags: 3, access: 6, mode: 0o600, layout: WISH, group: Some(5) }.to_bytes(),
         RenameRequest { from: entry.clone(), to: entry.clone(), flags: 1 }.to_bytes(),
         RenamedReply { number: 9, before: 7, directories: vec![FileId(1), FileId(2)] }.to_bytes(),
         PrepareDentryRequest {
@@ -262,7 +263,7 @@ fn seeds() -> Vec<Vec<u8>> {
             directory: FileId(7),
             slot: 8,
             mode: 0o600,
-            chunk_size: 4096,
+            layout: LayoutWish::of_chunk_size(4096),
             linkable: true,
             group: None,
         }

@@ -106,6 +106,31 @@ static void files(void) {
     FAILS(tabane_read(fd, place, 1), EBADF);
     FAILS(tabane_fsync(-1), EBADF);
 
+    /* A file that is spread as the caller wants it; what is there already stays as it is. */
+    struct tabane_layout wanted = {.chunk_size = 8192, .width = 1, .run = 3, .first = layout.servers - 1};
+    for (int round = 0; round < 2; round++) {
+        fd = tabane_open_layout("/d/narrow", O_RDWR | O_CREAT, 0600, &wanted);
+        CHECK(fd >= 0 && tabane_layout(fd, &layout) == 0 && layout.chunk_size == 8192);
+        CHECK(layout.is_hashed || (layout.width == 1 && layout.run == 3 && layout.first == layout.servers - 1));
+        CHECK(tabane_locate(fd, 0, 4 * 8192, servers, 4) == 4);
+        for (int i = 0; i < 4 && !layout.is_hashed; i++)
+            CHECK(servers[i] == layout.first);
+        CHECK(tabane_pwrite(fd, data, 30000, 5000) == 30000);
+        CHECK(tabane_pread(fd, place, 30000, 5000) == 30000 && !memcmp(place, data, 30000));
+        CHECK(tabane_close(fd) == 0);
+        wanted.chunk_size = 16384, wanted.width = wanted.run = 2, wanted.first = -1;
+    }
+    wanted.width = 1 << 30;
+    fd = tabane_open_layout("/d/wide", O_RDWR | O_CREAT, 0600, &wanted);
+    CHECK(fd >= 0 && tabane_layout(fd, &layout) == 0 && layout.width == layout.servers && tabane_close(fd) == 0);
+    CHECK(tabane_unlink("/d/narrow") == 0 && tabane_unlink("/d/wide") == 0);
+    wanted.first = layout.servers;
+    FAILS(tabane_open_layout("/d/none", O_RDWR | O_CREAT, 0600, &wanted), EINVAL);
+    wanted.first = -1, wanted.width = -1;
+    FAILS(tabane_open_layout("/d/none", O_RDWR | O_CREAT, 0600, &wanted), EINVAL);
+    wanted.width = 0, wanted.chunk_size = 100;
+    FAILS(tabane_open_layout("/d/none", O_RDWR | O_CREAT, 0600, &wanted), EINVAL);
+
     fd = tabane_open("/d/log", O_WRONLY | O_CREAT | O_APPEND, 0600);
     int other = tabane_open("/d/log", O_WRONLY | O_APPEND, 0);
     CHECK(fd >= 0 && other >= 0 && fd != other);

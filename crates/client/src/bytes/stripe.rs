@@ -298,7 +298,7 @@ mod tests {
     fn lists_reach_their_chunks() {
         let chunk_size = 4096;
         let cluster = cluster(3, chunk_size);
-        let (file, layout) = (FileId::new(9, 3), cluster.layout_for(3, 0));
+        let (file, layout) = (FileId::new(9, 3), cluster.layout_for(3, &wire::LayoutWish::default()));
         let lists = [
             vec![range(10, 20), range(30, 40), range(100, 1)],
             vec![range(20_000, 9_000), range(0, 5), range(4_000, 200)],
@@ -345,7 +345,7 @@ mod tests {
         for (servers, chunk_size) in [(1, 4096), (2, 4096), (3, 4700), (5, 47_008)] {
             let cluster = cluster(servers, chunk_size);
             let file = FileId::new(9, 3);
-            let layout = cluster.layout_for(3, 0);
+            let layout = cluster.layout_for(3, &wire::LayoutWish::default());
             let (offset, size) = (4095, 100_001);
             let bytes: Vec<u8> = (0..size).map(|i| ((offset + i) * 31 % 251) as u8).collect();
             for cuts in [vec![], vec![1], vec![4096, 4097, 50_000], vec![0, 0, 99_999]] {
@@ -384,7 +384,7 @@ mod tests {
         let bytes = vec![7; 1 << 20];
         let slices = [IoSlice::new(&bytes)];
         let list = [range(0, bytes.len())];
-        let layout = cluster.layout_for(0, 0);
+        let layout = cluster.layout_for(0, &wire::LayoutWish::default());
         let shares = deal(&cluster, FileId::new(2, 0), &layout, (&list, u64::MAX), Source::new(&slices));
         assert_eq!((shares.len(), shares[0].pieces.len(), shares[0].slices.len()), (1, 256, 1));
     }

@@ -10,9 +10,8 @@ use crate::servers::Servers;
 use crate::shared_memory::attribute_cache::NewFile;
 use std::cell::Cell;
 use wire::credentials::access;
-use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::messages::{OpenIdRequest, OpenReply, OpenRequest, open_flags};
-use wire::{Attributes, Decode, Kind, Operation, Status};
+use wire::{Attributes, Decode, Kind, LayoutWish, Operation, Status};
 
 impl FileSystem {
     /// Opens a file, or a directory for reading (to stat or list it).
@@ -130,6 +129,18 @@ async fn open_or_create(
     }
 }
 
+impl Servers {
+    /// How a new file is to be spread over the servers. Errors: `Invalid`.
+    pub(crate) fn layout_wish(&self, how: &OpenHow) -> Attempt<LayoutWish> {
+        let chunk_size = if how.chunk_size == 0 { self.options.chunk_size } else { how.chunk_size };
+        let wish = LayoutWish { chunk_size, width: how.width, run: how.run, first: how.first };
+        match wish.check(self.server_count()) {
+            Ok(()) => Ok(wish),
+            Err(words) => Err(RequestError::Local(Status::Invalid, words)),
+        }
+    }
+}
+
 async fn ask_to_open(
     servers: &Servers,
     entry: &EntryTarget,
@@ -137,11 +148,7 @@ async fn ask_to_open(
     access: u8,
     route: &Route,
 ) -> Attempt<Attributes> {
-    let chunk_size = if how.chunk_size == 0 { servers.options.chunk_size } else { how.chunk_size };
-    if chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) {
-        let words = format!("chunk size {chunk_size} is not between {CHUNK_SIZE_MIN} and {CHUNK_SIZE_MAX} bytes");
-        return Err(RequestError::Local(Status::Invalid, words));
-    }
+    let layout = servers.layout_wish(how)?;
     let flag = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
     let flags = flag(how.create, open_flags::CREATE)
         | flag(how.create && how.exclusive, open_flags::EXCLUSIVE)
@@ -151,13 +158,14 @@ async fn ask_to_open(
     let mode = how.mode & MODE_BITS & !servers.umask();
     let group = if how.create { servers.inherited_group(&entry.parent).await? } else { None };
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
-    let new = NewFile { mode, chunk_size, group };
+    let new = NewFile { mode, chunk_size: layout.chunk_size, group };
     if how.create
+        && layout.is_plain()
         && let Some(attributes) = servers.submit_create(server, entry, &new).await
     {
         return Ok(attributes);
     }
-    let mut request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size, group };
+    let mut request = OpenRequest { entry: entry.entry()?, flags, access, mode, layout, group };
     if operation == Operation::OpenExisting
         && let Some(attributes) = servers.open_cached(server, entry, how, access).await
     {

@@ -8,7 +8,6 @@ use crate::names::rights::Wanted;
 use crate::open_files::file::{File, OpenHow};
 use crate::servers::Servers;
 use wire::credentials::access;
-use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::messages::{LinkOpenRequest, MakeTemporaryRequest, OpenReply};
 use wire::{Attributes, Decode, Kind, Operation, Slot, Status};
 
@@ -43,18 +42,14 @@ impl FileSystem {
 }
 
 pub(crate) async fn make_temporary(servers: &Servers, directory: &Directory, how: &OpenHow) -> Attempt<Attributes> {
-    let chunk_size = if how.chunk_size == 0 { servers.options.chunk_size } else { how.chunk_size };
-    if chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) {
-        let words = format!("chunk size {chunk_size} is not between {CHUNK_SIZE_MIN} and {CHUNK_SIZE_MAX} bytes");
-        return Err(RequestError::Local(Status::Invalid, words));
-    }
+    let layout = servers.layout_wish(how)?;
     servers.permit(directory, access::WRITE).await?;
     let group = servers.inherited_group(directory).await?;
     // Nothing has to find it by name, so that any server may be its home.
     let slot = (servers.reactor.random() % u64::from(servers.cluster.slot_count)) as Slot;
     let mode = how.mode & MODE_BITS & !servers.umask();
     let linkable = !how.exclusive;
-    let request = MakeTemporaryRequest { directory: directory.id, slot, mode, chunk_size, linkable, group };
+    let request = MakeTemporaryRequest { directory: directory.id, slot, mode, layout, linkable, group };
     let (server, operation) = (servers.cluster.server_of(slot), Operation::MakeTemporary);
     let reply = servers.ask(server, operation, &request).await?;
     let reply = OpenReply::from_bytes(&reply.params)

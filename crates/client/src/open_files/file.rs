@@ -28,6 +28,11 @@ pub struct OpenHow {
     pub mode: u32,
     /// Bytes of a chunk of a new file; 0 takes the option's or the cluster's.
     pub chunk_size: u32,
+    /// Servers that a new file is spread over, neighbouring chunks at the same server, and the server of chunk 0; what
+    /// is 0 or `None` is the cluster's usual way. With ring placement they don't count.
+    pub width: u32,
+    pub run: u32,
+    pub first: Option<u32>,
 }
 
 impl Default for OpenHow {
@@ -44,6 +49,9 @@ impl Default for OpenHow {
             temporary: false,
             mode: 0o666,
             chunk_size: 0,
+            width: 0,
+            run: 0,
+            first: None,
         }
     }
 }

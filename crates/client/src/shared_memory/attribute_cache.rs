@@ -23,7 +23,7 @@ use wire::attribute_cache::{
 };
 use wire::messages::KNOWN_UNCHECKED;
 use wire::submission::{Change, Made, Submission, file_intent_lock, name_intent_lock};
-use wire::{Attributes, FileId, Kind};
+use wire::{Attributes, FileId, Kind, LayoutWish};
 
 /// Looks in a row before the loop turns, and before a server is asked (invariant 2).
 const LOOKS_MAX: u32 = 256;
@@ -360,7 +360,7 @@ impl Servers {
         let inode = CellVersion::unread(view.snapshot.mapping());
         let hazard = view.snapshot.take_hazard()?;
         self.note_open_held(file, HeldFile { hazard, inode, made: Some((self.session(), number)) });
-        let layout = self.cluster.layout_for(slot, chunk_size);
+        let layout = self.cluster.layout_for(slot, &LayoutWish::of_chunk_size(chunk_size));
         Some(Attributes::of_new(file, Kind::File, mode, (uid, gid), time, layout))
     }
 

@@ -13,7 +13,7 @@ use reactor::{Class, Nanos};
 use std::rc::Rc;
 use wire::limits::FILE_SIZE_MAX;
 use wire::messages::{BackingPlace, KnownBehind, NameBehind};
-use wire::{Attributes, FileId, Kind};
+use wire::{Attributes, FileId, Kind, LayoutWish};
 
 /// Names of a directory that are looked for in vain before it is listed.
 const MISSES_MAX: u32 = 64;
@@ -195,7 +195,7 @@ impl Core {
         let slot = self.cluster.dentry_slot(directory, name);
         self.check_file_numbers()?;
         let (id, kind) = (FileId::taken_up(self.next_number()?, slot), kind_of(found.kind));
-        let new = self.attributes_of(id, kind, found.mode, (found.owner, found.group), 0);
+        let new = self.attributes_of(id, kind, found.mode, (found.owner, found.group), &LayoutWish::default());
         let attributes = attributes_of(&found, new);
         let identity = found.identity;
         let place = BackingPlace {

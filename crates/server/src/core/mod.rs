@@ -45,7 +45,7 @@ use reactor::{Nanos, Peer, Reactor, StampedRegion};
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
-use wire::{Attributes, Cluster, FileId, Kind, Layout, Slot, Status};
+use wire::{Attributes, Cluster, FileId, Kind, Layout, LayoutWish, Slot, Status};
 
 /// See the module.
 pub struct Core {
@@ -166,14 +166,14 @@ impl Core {
     }
 
     /// Attributes of an inode that begins now.
-    pub fn new_attributes(&self, id: FileId, kind: Kind, mode: u32, caller: &Caller, chunk_size: u32) -> Attributes {
+    pub fn new_attributes(&self, id: FileId, kind: Kind, mode: u32, caller: &Caller, wish: &LayoutWish) -> Attributes {
         let user = &caller.peer.user;
-        self.attributes_of(id, kind, mode, (user.uid, user.gid), chunk_size)
+        self.attributes_of(id, kind, mode, (user.uid, user.gid), wish)
     }
 
     /// The same for an owner and group.
-    pub fn attributes_of(&self, id: FileId, kind: Kind, mode: u32, owner: (u32, u32), chunk_size: u32) -> Attributes {
-        Attributes::of_new(id, kind, mode, owner, self.clock.time(), self.cluster.layout_for(id.home(), chunk_size))
+    pub fn attributes_of(&self, id: FileId, kind: Kind, mode: u32, owner: (u32, u32), wish: &LayoutWish) -> Attributes {
+        Attributes::of_new(id, kind, mode, owner, self.clock.time(), self.cluster.layout_for(id.home(), wish))
     }
 
     pub fn owns_slot(&self, slot: Slot) -> bool {
@@ -192,6 +192,11 @@ impl Core {
     /// The inode of a file whose home is here, or `StaleFile`.
     pub fn inode(&self, file: FileId) -> Result<Inode, Failure> {
         self.tables.borrow().inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))
+    }
+
+    /// Checks how a new file is to be spread over the servers.
+    pub fn check_wish(&self, wish: &LayoutWish) -> Result<(), Failure> {
+        wish.check(self.cluster.server_count()).map_err(|words| Failure::with_text(Status::Invalid, words))
     }
 
     /// Checks a layout from outside.

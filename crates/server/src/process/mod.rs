@@ -34,7 +34,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use wire::limits::{COPY_SIZE_MAX, EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
-use wire::{Cluster, FileId, Kind, Protection};
+use wire::{Cluster, FileId, Kind, LayoutWish, Protection};
 
 /// Sessions that are remembered for each connection that there may be.
 const SESSIONS_PER_CONNECTION: usize = 4;
@@ -505,10 +505,11 @@ fn make_root(core: &Rc<Core>, backing_root: Record<'static>) -> Result<(), Start
         return Ok(());
     }
     let attributes = match &core.backing {
-        None => core.attributes_of(id, Kind::Directory, 0o755, process_owner(), 0),
+        None => core.attributes_of(id, Kind::Directory, 0o755, process_owner(), &LayoutWish::default()),
         Some(backing) => {
             let root = backing.root();
-            let new = core.attributes_of(id, Kind::Directory, root.mode, (root.owner, root.group), 0);
+            let new =
+                core.attributes_of(id, Kind::Directory, root.mode, (root.owner, root.group), &LayoutWish::default());
             crate::backing::attributes_of(root, new)
         }
     };

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use wire::messages::*;
-use wire::{FileId, Operation, Status};
+use wire::{FileId, LayoutWish, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
 const SERVERS: u32 = 4;
@@ -215,7 +215,8 @@ fn creates_meanwhile() {
                 let name = format!("file.{number}");
                 let entry = Entry { known: 0, ancestors: Ancestors(vec![ROOT]), ..entry(target, &name) };
                 let flags = open_flags::CREATE | open_flags::EXCLUSIVE;
-                let request = OpenRequest { entry, flags, access: 0, mode: 0o644, chunk_size: 0, group: None };
+                let request =
+                    OpenRequest { entry, flags, access: 0, mode: 0o644, layout: LayoutWish::default(), group: None };
                 let server = creating.cluster.dentry_server(target, name.as_bytes());
                 match status(&creating.call(server, Operation::Open, &request).await) {
                     Status::Ok => made += 1,

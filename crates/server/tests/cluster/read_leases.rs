@@ -205,7 +205,7 @@ fn what_is_told() {
             flags: open_flags::CREATE,
             access: 0,
             mode: 0o644,
-            chunk_size: 1 << 20,
+            layout: wire::LayoutWish::of_chunk_size(1 << 20),
             group: None,
         };
         let server = caller.cluster.dentry_server(ROOT, b"wide");

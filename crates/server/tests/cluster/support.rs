@@ -13,7 +13,8 @@ use std::rc::Rc;
 use wire::handshake::Role;
 use wire::messages::*;
 use wire::{
-    Attributes, Cluster, Decode, Encode, FileId, Layout, Name, Operation, Placement, ServerAddress, Status, cluster,
+    Attributes, Cluster, Decode, Encode, FileId, Layout, LayoutWish, Name, Operation, Placement, ServerAddress, Status,
+    cluster,
 };
 
 pub const SECOND: Nanos = 1_000_000_000;
@@ -408,8 +409,14 @@ impl Caller {
     /// A file without a name whose home is a server, kept open.
     pub async fn make_temporary(&self, server: u32, linkable: bool) -> Answer<OpenReply> {
         let slot = (0..).find(|slot| self.cluster.server_of(*slot) == server).expect("every server has slots");
-        let request =
-            MakeTemporaryRequest { directory: FileId::ROOT, slot, mode: 0o600, chunk_size: 0, linkable, group: None };
+        let request = MakeTemporaryRequest {
+            directory: FileId::ROOT,
+            slot,
+            mode: 0o600,
+            layout: LayoutWish::default(),
+            linkable,
+            group: None,
+        };
         let reply: OpenReply = decode(&self.call(server, Operation::MakeTemporary, &request).await?);
         self.kept.borrow_mut().insert(reply.attributes.id, reply.open_number);
         Ok(reply)
@@ -421,8 +428,14 @@ impl Caller {
     }
 
     async fn ask_to_open(&self, parent: FileId, name: &str, flags: u32) -> Answer<OpenReply> {
-        let request =
-            OpenRequest { entry: entry(parent, name), flags, access: 0, mode: 0o644, chunk_size: 0, group: None };
+        let request = OpenRequest {
+            entry: entry(parent, name),
+            flags,
+            access: 0,
+            mode: 0o644,
+            layout: LayoutWish::default(),
+            group: None,
+        };
         let operation = if flags & (open_flags::CREATE | open_flags::TRUNCATE) == 0 {
             Operation::OpenExisting
         } else {

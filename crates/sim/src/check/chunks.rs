@@ -6,6 +6,7 @@ use crate::linearize::{Done, Horizon, Object, Span, Verdict};
 use crate::losses::{self, Losses};
 use crate::pattern::{self, Tag};
 use std::collections::{BTreeMap, BTreeSet};
+use wire::LayoutWish;
 
 /// What one operation did with one chunk; positions are within the chunk, in bytes.
 #[derive(Clone, Debug)]
@@ -427,7 +428,10 @@ pub fn check(file: &FileHistory, losses: &Losses) -> Vec<Finding> {
         };
         let events = || chunk.operations.iter().map(|operation| operation.event);
         let spans: Vec<Span> = events().map(|event| Span { start: event.start, end: event.end }).collect();
-        let layout = losses.cluster.layout_for(file.id.home(), file.chunk_size);
+        let plain = LayoutWish::of_chunk_size(file.chunk_size);
+        let wish = LayoutWish { width: losses.stripes.0, run: losses.stripes.1, ..plain };
+        let wish = if file.id.is_from_behind() { plain } else { wish };
+        let layout = losses.cluster.layout_for(file.id.home(), &wish);
         let server = losses.cluster.chunk_server(file.id, &layout, index);
         match losses::check(&chunk, &spans, &losses.setbacks(server, Some(file.id))) {
             Verdict::Linearizable => {}

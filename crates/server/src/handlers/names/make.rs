@@ -7,7 +7,7 @@ use crate::handlers::{Progress, check_lock, check_mark, locate};
 use crate::journal::records::Record;
 use std::rc::Rc;
 use wire::messages::{Entry, EntryReply, MakeDirectoryRequest, MakeNodeRequest, MakeSymlinkRequest};
-use wire::{Decode, Encode, Kind, Status};
+use wire::{Decode, Encode, Kind, LayoutWish, Status};
 
 /// What is to be made.
 struct NewNode<'a> {
@@ -75,7 +75,7 @@ fn make(
         place
     };
     let id = core.next_file(place.slot)?;
-    let mut attributes = core.new_attributes(id, node.kind, node.mode, caller, 0);
+    let mut attributes = core.new_attributes(id, node.kind, node.mode, caller, &LayoutWish::default());
     inherit_group(&mut attributes, node.group, caller.credentials());
     attributes.size = node.target.len() as u64;
     if node.kind.is_device() {

@@ -13,10 +13,9 @@ use crate::names::cursor_of;
 use std::borrow::Cow;
 use std::cell::Ref;
 use std::rc::Rc;
-use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::messages::{OpenIdRequest, OpenReply, OpenRequest, open_flags};
 use wire::submission::{Made, Submission};
-use wire::{Decode, Encode, FileId, Kind, Operation, Status};
+use wire::{Decode, Encode, FileId, Kind, LayoutWish, Operation, Status};
 
 /// Rights of `OpenRequest::access` that change a file.
 const ACCESS_WRITE: u8 = 2;
@@ -35,6 +34,7 @@ pub fn open(
 ) -> Result<Progress, Failure> {
     let request = OpenRequest::from_bytes(params)?;
     check_open(&request, operation)?;
+    core.check_wish(&request.layout)?;
     let tables = core.tables.borrow();
     let place = locate(core, &tables, &request.entry)?;
     if let Some(blocked) = check_lock(&tables, &request.entry) {
@@ -147,10 +147,6 @@ pub fn check_open(request: &OpenRequest<'_>, operation: Operation) -> Result<(),
     if operation == Operation::OpenExisting && request.flags & changing != 0 {
         return Err(Failure::with_text(Status::Invalid, "OpenExisting neither creates nor cuts"));
     }
-    if request.chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&request.chunk_size) {
-        let text = format!("chunk size {} is not within {CHUNK_SIZE_MIN} to {CHUNK_SIZE_MAX}", request.chunk_size);
-        return Err(Failure::with_text(Status::Invalid, text));
-    }
     Ok(())
 }
 
@@ -197,7 +193,7 @@ fn create(
     drop(tables);
     let id = core.next_file(place.slot)?;
     core.prefetch_cell(id);
-    let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
+    let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, &request.layout);
     inherit_group(&mut attributes, request.group, caller.credentials());
     let open_number = core.open_number(caller, &[id])?;
     OpenReply { attributes: attributes.clone(), created: true, open_number, places: None, contents: None }
@@ -246,11 +242,9 @@ pub fn create_submitted(
         }
     }
     core.prefetch_cell(id);
-    let mut attributes =
-        core.attributes_of(id, Kind::File, made.mode & MODE_SUBMITTED, (made.uid, made.gid), made.chunk_size);
-    if made.chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&made.chunk_size) {
-        attributes.layout = core.cluster.layout_for(id.home(), 0);
-    }
+    let wish = LayoutWish::of_chunk_size(made.chunk_size);
+    let wish = if core.check_wish(&wish).is_ok() { wish } else { LayoutWish::default() };
+    let attributes = core.attributes_of(id, Kind::File, made.mode & MODE_SUBMITTED, (made.uid, made.gid), &wish);
     let put = Record::DentryPut { parent, name, id, kind: Kind::File };
     core.change([put, Record::InodePut(Inode::new(attributes)), taken])
 }

@@ -7,7 +7,6 @@ use crate::files::rights::inherit_group;
 use crate::handlers::{Progress, check_directory};
 use crate::journal::records::Record;
 use std::rc::Rc;
-use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::messages::{MakeTemporaryRequest, OpenReply};
 use wire::{Decode, Encode, Kind, Status};
 
@@ -21,10 +20,7 @@ pub fn make_temporary(
     if request.slot >= core.cluster.slot_count || !core.owns_slot(request.slot) {
         return Err(Status::WrongServer.into());
     }
-    if request.chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&request.chunk_size) {
-        let text = format!("chunk size {} is not within {CHUNK_SIZE_MIN} to {CHUNK_SIZE_MAX}", request.chunk_size);
-        return Err(Failure::with_text(Status::Invalid, text));
-    }
+    core.check_wish(&request.layout)?;
     {
         let tables = core.tables.borrow();
         tables.check_not_removed(std::iter::once(request.directory))?;
@@ -32,7 +28,7 @@ pub fn make_temporary(
     }
     let file = core.next_file(request.slot)?;
     let open_number = core.open_number(caller, &[file])?;
-    let mut attributes = core.new_attributes(file, Kind::File, request.mode, caller, request.chunk_size);
+    let mut attributes = core.new_attributes(file, Kind::File, request.mode, caller, &request.layout);
     attributes.link_count = 0;
     inherit_group(&mut attributes, request.group, caller.credentials());
     OpenReply { attributes: attributes.clone(), created: true, open_number, places: None, contents: None }
