@@ -17,8 +17,11 @@ use wire::Operation;
 /// `crates/client/tests`). What contacts are asked, and ask, depends on how many open a file at a time:
 /// `crates/sim/tests/scale.rs` counts it. Over a backing tree a server asks once for each file that it has a part of
 /// (AskPlace), and flushes ask about all that was changed; mounts that have entries kept ask each server all the time
-/// (KeepEntries).
-const WITHOUT_LINE: [Operation; 26] = [
+/// (KeepEntries). A large body of a file that is throttled takes an AwaitPermit before it and a ReturnPermit after it,
+/// which nobody waits for.
+const WITHOUT_LINE: [Operation; 28] = [
+    Operation::AwaitPermit,
+    Operation::ReturnPermit,
     Operation::OpenThrough,
     Operation::Delegate,
     Operation::Recall,
