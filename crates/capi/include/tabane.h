@@ -528,8 +528,8 @@ ssize_t tabane_locate(int descriptor, off_t offset, size_t size, int *servers, s
 int tabane_is_local(int server);
 
 /*
- With `is_on` 1, reads and writes of an open file of more than 64 KiB at a server on another machine wait for a permit
- of that server, of which it gives a few at a time, in the order in which they are asked for: for calls that many
+ With `is_on` 1, reads and writes of an open file of more than 64 KiB at a server that is reached by messages wait
+ for a permit of it, of which it gives a few at a time, in the order in which they are asked for: for calls that many
  processes make at once. With 0 they don't, as after an open.
  */
 int tabane_throttle(int descriptor, int is_on);

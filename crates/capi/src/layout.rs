@@ -129,8 +129,8 @@ pub extern "C" fn tabane_is_local(server: c_int) -> c_int {
     number_of(is_local())
 }
 
-/// With `is_on` 1, reads and writes of an open file of more than 64 KiB at a server on another machine wait for a permit
-/// of that server, of which it gives a few at a time, in the order in which they are asked for: for calls that many
+/// With `is_on` 1, reads and writes of an open file of more than 64 KiB at a server that is reached by messages wait
+/// for a permit of it, of which it gives a few at a time, in the order in which they are asked for: for calls that many
 /// processes make at once. With 0 they don't, as after an open.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabane_throttle(descriptor: c_int, is_on: c_int) -> c_int {

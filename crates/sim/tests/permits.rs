@@ -94,7 +94,7 @@ fn a_few_at_a_time() {
     }
 }
 
-/// Goal: who stops or dies with a permit, or while it waits, does not keep the others; nor does a server that is killed.
+/// Goal: who stops or dies with a permit, or while it waits, does not keep others; nor does a server that is killed.
 #[test]
 fn whoever_stops() {
     for fault in 0..3 {

@@ -94,8 +94,8 @@ impl BackingUse {
         self.name_syncs.join(key, (), sync).await.1
     }
 
-    /// Makes durable what was written to a file, whose size this is at least: with others that are small, where the file
-    /// system can do that.
+    /// Makes durable what was written to a file, whose size this is at least: with others that are small, where the
+    /// file system can do that.
     pub(super) async fn sync_file(&self, file: &BackingFile, size: u64) -> Result<(), Failure> {
         let sync_one = async |file: &BackingFile| file.sync().await.map_err(|error| self.failure(error));
         if size > SMALL_FILE_SIZE || !self.tree.syncs_at_once() {

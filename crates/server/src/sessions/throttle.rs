@@ -16,7 +16,7 @@ use crate::handlers::Progress;
 use crate::process::statistics::waits::WaitGauge;
 use reactor::{Class, Nanos};
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::messages::{AwaitPermitReply, AwaitPermitRequest, ReturnPermitRequest};
 use wire::{Decode, Encode};
@@ -44,7 +44,11 @@ struct Waiter {
 #[derive(Default)]
 struct State {
     held: Vec<Held>,
-    queue: VecDeque<Waiter>,
+    /// By the order in which they came.
+    queue: BTreeMap<u64, Waiter>,
+    /// The place of each in the queue.
+    places: BTreeMap<Key, u64>,
+    last_place: u64,
     is_attended: bool,
     /// Requests that wait, which are in no `req_qdepth`.
     waits: WaitGauge,
@@ -66,7 +70,17 @@ impl State {
     }
 
     fn listener_count(&self, connection: u64) -> usize {
-        self.queue.iter().filter(|waiter| waiter.key.0 == connection && waiter.listener.is_some()).count()
+        let places = self.places.range((connection, 0)..=(connection, u64::MAX));
+        places.filter(|(_, place)| self.queue.get(place).is_some_and(|waiter| waiter.listener.is_some())).count()
+    }
+
+    /// The waiter of a key, at the end of the queue if it is new.
+    fn waiter(&mut self, key: Key) -> &mut Waiter {
+        let place = *self.places.entry(key).or_insert_with(|| {
+            self.last_place += 1;
+            self.last_place
+        });
+        self.queue.entry(place).or_insert(Waiter { key, listener: None })
     }
 
     /// Takes those out whose turn it is, with their requests.
@@ -74,8 +88,9 @@ impl State {
         self.drop_late(now);
         let mut admitted = Vec::new();
         while self.held.len() < limit
-            && let Some(waiter) = self.queue.pop_front()
+            && let Some((_, waiter)) = self.queue.pop_first()
         {
+            self.places.remove(&waiter.key);
             self.held.push(Held { key: waiter.key, since: now });
             admitted.extend(waiter.listener);
         }
@@ -115,8 +130,7 @@ pub fn await_permit(core: &Rc<Core>, parked: Request) {
     let now = core.reactor.now();
     let mut state = core.throttle.state.borrow_mut();
     state.drop_late(now);
-    let place = state.queue.iter().position(|waiter| waiter.key == key);
-    let is_crowded = state.queue.len() >= bounds.permit_waiters && place.is_none()
+    let is_crowded = state.queue.len() >= bounds.permit_waiters && !state.places.contains_key(&key)
         || state.listener_count(key.0) >= bounds.session_permit_listeners;
     if state.holds(key) || is_crowded {
         drop(state);
@@ -124,11 +138,7 @@ pub fn await_permit(core: &Rc<Core>, parked: Request) {
     }
     core.statistics.set_aside(parked.asker(), now);
     state.waits.begin(now);
-    let place = place.unwrap_or_else(|| {
-        state.queue.push_back(Waiter { key, listener: None });
-        state.queue.len() - 1
-    });
-    let earlier = state.queue[place].listener.replace((parked, now));
+    let earlier = state.waiter(key).listener.replace((parked, now));
     drop(state);
     earlier.into_iter().for_each(|earlier| resume(core, earlier, false));
     admit(core);
@@ -137,28 +147,27 @@ pub fn await_permit(core: &Rc<Core>, parked: Request) {
 /// `ReturnPermit`.
 pub fn return_permit(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let key = (caller.peer.connection, ReturnPermitRequest::from_bytes(params)?.number);
-    forget(core, |other| other == key);
+    forget(core, key, key);
     Ok(Progress::Done)
 }
 
 /// A connection has ended.
 pub fn disconnected(core: &Rc<Core>, connection: u64) {
-    forget(core, |key| key.0 == connection);
+    forget(core, (connection, 0), (connection, u64::MAX));
 }
 
-fn forget(core: &Rc<Core>, is_gone: impl Fn(Key) -> bool) {
-    let mut gone = Vec::new();
-    {
+/// Those from one key to another are not needed any more.
+fn forget(core: &Rc<Core>, first: Key, last: Key) {
+    let gone: Vec<_> = {
         let state = &mut *core.throttle.state.borrow_mut();
-        state.held.retain(|held| !is_gone(held.key));
-        state.queue.retain_mut(|waiter| {
-            let is_gone = is_gone(waiter.key);
-            if is_gone {
-                gone.extend(waiter.listener.take());
-            }
-            !is_gone
-        });
-    }
+        state.held.retain(|held| !(first..=last).contains(&held.key));
+        let places: Vec<(Key, u64)> = state.places.range(first..=last).map(|(key, place)| (*key, *place)).collect();
+        let leave = |(key, place): (Key, u64)| {
+            state.places.remove(&key);
+            state.queue.remove(&place).and_then(|waiter| waiter.listener)
+        };
+        places.into_iter().filter_map(leave).collect()
+    };
     gone.into_iter().for_each(|listener| resume(core, listener, false));
     admit(core);
 }
@@ -193,7 +202,7 @@ async fn attend(core: Rc<Core>) {
             }
             let is_late = |since: Nanos| now >= since + LISTEN_NS_MAX;
             let late =
-                state.queue.iter_mut().filter_map(|waiter| waiter.listener.take_if(|(_, since)| is_late(*since)));
+                state.queue.values_mut().filter_map(|waiter| waiter.listener.take_if(|(_, since)| is_late(*since)));
             late.collect::<Vec<_>>()
         };
         late.into_iter().for_each(|listener| resume(&core, listener, false));
