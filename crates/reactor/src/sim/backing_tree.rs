@@ -4,7 +4,8 @@
 //! 1. Names and attributes are made durable in the order in which they changed, as by a journal: power loss takes back
 //!    the last of them, any number, and nothing before the last sync of a directory.
 //! 2. Bytes are made durable page by page, in any order, and independently of names: a file may have its name and not
-//!    its bytes. After a sync of a file that fails its pages count as clean, though the medium does not have them.
+//!    its bytes. After a sync of a file that fails what was written counts as clean, though the medium does not have
+//!    it. That a file was cut is not lost so: like its size it is durable after the next sync.
 //! 3. Times are those of the site's clock in steps of 4 ms, as kernels take them: two changes within one step have one
 //!    time.
 
@@ -43,8 +44,23 @@ struct SiteMeta {
 struct Unsynced {
     node: NodeId,
     before: Option<SitePage>,
-    /// A sync of it has failed.
+    is_written: bool,
+    /// Where the file was cut: bytes of `before` from there on are none.
+    cut: Option<usize>,
+    /// A sync of what was written has failed.
     is_lost: bool,
+}
+
+impl Unsynced {
+    /// What was written is not written any more; a cut is.
+    fn lose(&mut self) {
+        self.is_lost = self.is_written;
+        if self.is_lost
+            && let Some(cut) = self.cut.take()
+        {
+            self.before.iter_mut().for_each(|before| before[cut..].fill(0));
+        }
+    }
 }
 
 #[derive(Default)]
@@ -108,14 +124,26 @@ pub(super) struct SiteTree {
 
 impl SiteBytes {
     /// Keeps what the medium has of a page. Nobody's changes are durable at once.
-    fn note(&mut self, page: u64, node: Option<NodeId>) {
-        match node {
-            Some(node) => {
-                let before = self.pages.get(&page).cloned();
-                let unsynced = self.unsynced.entry(page).or_insert(Unsynced { node, before, is_lost: false });
-                (unsynced.node, unsynced.is_lost) = (node, false);
+    fn note(&mut self, page: u64, node: Option<NodeId>, cut: Option<usize>) {
+        let Some(node) = node else {
+            self.unsynced.remove(&page);
+            return;
+        };
+        let before = self.pages.get(&page).cloned();
+        let unsynced = self.unsynced.entry(page).or_insert(Unsynced {
+            node,
+            before,
+            is_written: false,
+            cut: None,
+            is_lost: false,
+        });
+        (unsynced.node, unsynced.is_lost) = (node, false);
+        match cut {
+            Some(cut) => {
+                unsynced.is_written &= cut > 0;
+                unsynced.cut = Some(unsynced.cut.map_or(cut, |before| before.min(cut)));
             }
-            None => drop(self.unsynced.remove(&page)),
+            None => unsynced.is_written = true,
         }
     }
 
@@ -123,12 +151,13 @@ impl SiteBytes {
         if size < self.size {
             let gone: Vec<u64> = self.pages.range(size.div_ceil(PAGE)..).map(|(page, _)| *page).collect();
             for page in gone {
-                self.note(page, node);
+                self.note(page, node, Some(0));
                 self.pages.remove(&page);
             }
             if !size.is_multiple_of(PAGE) && self.pages.contains_key(&(size / PAGE)) {
-                self.note(size / PAGE, node);
-                self.pages.entry(size / PAGE).and_modify(|page| page[(size % PAGE) as usize..].fill(0));
+                let cut = (size % PAGE) as usize;
+                self.note(size / PAGE, node, Some(cut));
+                self.pages.entry(size / PAGE).and_modify(|page| page[cut..].fill(0));
             }
         }
         if size != self.size {
@@ -143,7 +172,7 @@ impl SiteBytes {
             let at = offset + done as u64;
             let (page, within) = (at / PAGE, (at % PAGE) as usize);
             let count = (PAGE as usize - within).min(bytes.len() - done);
-            self.note(page, node);
+            self.note(page, node, None);
             let into = self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE as usize]));
             into[within..within + count].copy_from_slice(&bytes[done..done + count]);
             done += count;
@@ -172,7 +201,7 @@ impl SiteBytes {
     fn sync(&mut self, node: NodeId, fails: bool) {
         if fails {
             let own = self.unsynced.values_mut().filter(|unsynced| unsynced.node == node);
-            own.for_each(|unsynced| unsynced.is_lost = true);
+            own.for_each(Unsynced::lose);
         } else {
             self.unsynced.retain(|_, unsynced| unsynced.is_lost || unsynced.node != node);
             self.size_before.take_if(|(changed, _)| *changed == node);
