@@ -6,6 +6,7 @@
 use super::add;
 use super::pace::Patience;
 use super::shares::LOOKS_AT_ONCE;
+use super::table::TakenUp;
 use crate::core::{Core, Failure};
 use reactor::backing::{BackingFile, CALL_SIZE_MAX, SeekKind};
 use std::cell::Cell;
@@ -40,10 +41,15 @@ impl Core {
         let chunk_size = u64::from(layout.chunk_size);
         let (mut offset, mut looks) = (0, 0);
         while offset < end && !is_over() {
-            let index = offset / chunk_size;
-            let behind = self.tables.borrow().backing.get(file).map_or(0, |known| known.size_behind(index));
-            let chunk_end = ((index + 1) * chunk_size).min(end);
-            let data_end = (index * chunk_size + u64::from(behind)).min(end);
+            // Of a file of many chunks few may be absent, or none.
+            let next = |known: &TakenUp| {
+                let index = known.next_absent(offset / chunk_size)?;
+                Some((index, known.size_behind(index)))
+            };
+            let Some((index, behind)) = self.tables.borrow().backing.get(file).and_then(next) else { break };
+            offset = offset.max(index.saturating_mul(chunk_size));
+            let chunk_end = (index + 1).saturating_mul(chunk_size).min(end);
+            let data_end = index.saturating_mul(chunk_size).saturating_add(u64::from(behind)).min(end);
             looks += 1;
             if looks % LOOKS_AT_ONCE == 0 {
                 self.reactor.yield_now().await;

@@ -451,16 +451,19 @@ impl Core {
             return Some(place);
         }
         let limit = place.base.min(request.size).div_ceil(u64::from(request.layout.chunk_size));
-        for index in 0..limit {
-            if index.is_multiple_of(LOOKS_AT_ONCE) && index > 0 {
-                self.reactor.yield_now().await;
-            }
-            let is_absent = || self.tables.borrow().backing.get(request.file).is_some_and(|it| it.is_absent(index));
-            if self.cluster.chunk_server(request.file, &request.layout, index) == self.index && is_absent() {
+        let (mut from, mut looks) = (0, 0);
+        loop {
+            let next = |known: &super::table::TakenUp| known.next_absent(from);
+            let index = self.tables.borrow().backing.get(request.file).and_then(next).filter(|index| *index < limit)?;
+            if self.cluster.chunk_server(request.file, &request.layout, index) == self.index {
                 return Some(place);
             }
+            from = index + 1;
+            looks += 1;
+            if looks % LOOKS_AT_ONCE == 0 {
+                self.reactor.yield_now().await;
+            }
         }
-        None
     }
 
     /// Writes a chunk of which all that counts is here; its zeros too, if there may be other bytes.

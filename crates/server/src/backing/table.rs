@@ -100,6 +100,22 @@ impl TakenUp {
         self.standings.range(first..).find(|(_, known)| known.standing == Standing::Absent).map(|(index, _)| *index)
     }
 
+    /// The first chunk from one on that is absent: an index, however large the file is.
+    pub fn next_absent(&self, first: u64) -> Option<u64> {
+        let limit = self.place.base.div_ceil(self.chunk_size());
+        let mut index = first;
+        for (known, chunk) in self.standings.range(first..) {
+            if index < limit.min(*known) {
+                return Some(index);
+            }
+            if chunk.standing == Standing::Absent {
+                return Some(*known);
+            }
+            index = known + 1;
+        }
+        (index < limit).then_some(index)
+    }
+
     /// Whether anything of it was evicted that is not absent without a word.
     pub fn has_evicted(&self) -> bool {
         self.absent > 0
