@@ -45,8 +45,8 @@ struct Unsynced {
     node: NodeId,
     before: Option<SitePage>,
     is_written: bool,
-    /// Where the file was cut: bytes of `before` from there on are none.
-    cut: Option<usize>,
+    /// The file was cut before it.
+    is_cut: bool,
     /// A sync of what was written has failed.
     is_lost: bool,
 }
@@ -55,10 +55,8 @@ impl Unsynced {
     /// What was written is not written any more; a cut is.
     fn lose(&mut self) {
         self.is_lost = self.is_written;
-        if self.is_lost
-            && let Some(cut) = self.cut.take()
-        {
-            self.before.iter_mut().for_each(|before| before[cut..].fill(0));
+        if self.is_lost && self.is_cut {
+            (self.before, self.is_cut) = (None, false);
         }
     }
 }
@@ -124,7 +122,7 @@ pub(super) struct SiteTree {
 
 impl SiteBytes {
     /// Keeps what the medium has of a page. Nobody's changes are durable at once.
-    fn note(&mut self, page: u64, node: Option<NodeId>, cut: Option<usize>) {
+    fn note(&mut self, page: u64, node: Option<NodeId>, is_cut: bool) {
         let Some(node) = node else {
             self.unsynced.remove(&page);
             return;
@@ -134,30 +132,25 @@ impl SiteBytes {
             node,
             before,
             is_written: false,
-            cut: None,
+            is_cut: false,
             is_lost: false,
         });
         (unsynced.node, unsynced.is_lost) = (node, false);
-        match cut {
-            Some(cut) => {
-                unsynced.is_written &= cut > 0;
-                unsynced.cut = Some(unsynced.cut.map_or(cut, |before| before.min(cut)));
-            }
-            None => unsynced.is_written = true,
-        }
+        unsynced.is_written = !is_cut;
+        unsynced.is_cut |= is_cut;
     }
 
     fn set_size(&mut self, size: u64, node: Option<NodeId>) {
         if size < self.size {
             let gone: Vec<u64> = self.pages.range(size.div_ceil(PAGE)..).map(|(page, _)| *page).collect();
             for page in gone {
-                self.note(page, node, Some(0));
+                self.note(page, node, true);
                 self.pages.remove(&page);
             }
             if !size.is_multiple_of(PAGE) && self.pages.contains_key(&(size / PAGE)) {
-                let cut = (size % PAGE) as usize;
-                self.note(size / PAGE, node, Some(cut));
-                self.pages.entry(size / PAGE).and_modify(|page| page[cut..].fill(0));
+                // The zeros behind the end are written into the page.
+                self.note(size / PAGE, node, false);
+                self.pages.entry(size / PAGE).and_modify(|page| page[(size % PAGE) as usize..].fill(0));
             }
         }
         if size != self.size {
@@ -172,7 +165,7 @@ impl SiteBytes {
             let at = offset + done as u64;
             let (page, within) = (at / PAGE, (at % PAGE) as usize);
             let count = (PAGE as usize - within).min(bytes.len() - done);
-            self.note(page, node, None);
+            self.note(page, node, false);
             let into = self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE as usize]));
             into[within..within + count].copy_from_slice(&bytes[done..done + count]);
             done += count;

@@ -9,6 +9,7 @@
 //!    that are absent.
 //! 3. What a flush of before has left behind, and nobody has any more, is overwritten by zeros, up to the size that the
 //!    file behind had.
+//! 4. Zeros that a cut put into a page are written again where the update that cut it was not synced.
 
 use super::carry::{Carried, CarryTask, MovingPlace, is_known, known_found, words};
 use super::shares::{LOOKS_AT_ONCE, Target};
@@ -19,6 +20,7 @@ use crate::journal::records::Record;
 use reactor::backing::{BackingAttributes, BackingDirectory, BackingFile, CALL_SIZE_MAX, SeekKind};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use wire::FileId;
 use wire::messages::*;
 
 /// What came of it.
@@ -95,6 +97,9 @@ impl Core {
         backing.moving.borrow_mut().insert(file.0, moving.clone());
         let holders = inode.other_holders(self.index);
         let updated = async {
+            if old.is_being_written() {
+                self.renew_ends(&target, file, found.identity.size).await.map_err(failed)?;
+            }
             if found.identity.size != attributes.size {
                 target.set_size(attributes.size).await.map_err(failed)?;
             }
@@ -131,6 +136,24 @@ impl Core {
         }
         self.note_now(request, &known).await?;
         Ok(InPlace::Done(Carried { known, settled }))
+    }
+
+    /// Writes the last bytes before the ends of an update that came to nothing once more. It may have cut the file
+    /// there, and where a sync has failed the zeros behind the cut are on no medium, and in no page that is dirty.
+    async fn renew_ends(
+        &self,
+        target: &BackingFile,
+        file: FileId,
+        size_behind: u64,
+    ) -> Result<(), reactor::backing::BackingError> {
+        let known_end = self.tables.borrow().backing.get(file).map_or(0, TakenUp::known_end);
+        for end in [size_behind, known_end].into_iter().filter(|end| (1..=size_behind).contains(end)) {
+            let (read, memory) = target.read(end - 1, vec![0]).await;
+            if read? == 1 {
+                target.write(end - 1, memory.into_bytes()).await.0?;
+            }
+        }
+        Ok(())
     }
 
     /// Opens what is to be updated, if it is what is known to be there, and may be written to.
