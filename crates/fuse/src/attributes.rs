@@ -83,7 +83,7 @@ pub fn may_keep(attributes: &Attributes) -> bool {
 impl Work<'_> {
     pub async fn get_attributes(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let request = Getattr::parse(&mut input)?;
-        let generation = self.begin_keeping();
+        let beginning = self.begin_keeping();
         let attributes = if request.flags & GETATTR_HANDLE != 0 {
             let open = self.mounted.files.get(request.handle)?;
             self.run(async |files| files.stat_file(&open.file).await).await?
@@ -104,7 +104,7 @@ impl Work<'_> {
                 other => other?,
             }
         };
-        let valid_ns = self.attribute_validity(generation, &attributes);
+        let valid_ns = self.attribute_validity(beginning, &attributes);
         self.output.attributes(&attr_of(&attributes), valid_ns);
         Ok(Answer::Output)
     }

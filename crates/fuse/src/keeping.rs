@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //! 1. A reply allows the kernel to keep only what was learnt in one generation that has not ended when the reply is put
-//!    together; and attributes of nodes that are noted here, under the same lock under which forgetting takes them.
+//!    together; and attributes of nodes that are noted here, under the same lock under which forgetting takes them, where
+//!    no change of the mount's own was under way meanwhile: they may be older than what another reply told.
 //! 2. Forgetting first makes all entries doubtful (the epoch), then takes back the attributes of each node noted: by
 //!    paths nobody comes to these any more, but by open files, working directories and the root. A node that the kernel
 //!    does not know is one that it has forgotten, or whose reply it is still taking in; the latter is waited for.
@@ -52,6 +53,14 @@ impl Validity {
     pub const NONE: Validity = Validity { entry: 0, attributes: 0 };
 }
 
+/// What is so when something is about to be learnt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beginning {
+    generation: u64,
+    /// How many changes of our own had begun; nothing where one was under way.
+    changes: Option<u64>,
+}
+
 /// See the module.
 pub struct Keeping {
     /// Asks for delegations; none where nothing is kept.
@@ -68,6 +77,9 @@ pub struct Keeping {
     /// Servers give it again when nothing is undecided any more.
     doubts: AtomicU64,
     doubts_settled: AtomicU64,
+    /// Changes of our own that have begun, and ended.
+    changes_begun: AtomicU64,
+    changes_ended: AtomicU64,
     is_over: AtomicBool,
     /// Nodes whose attributes the kernel may keep, each with the moment at which they were told last.
     nodes: Mutex<HashMap<u64, Nanos>>,
@@ -85,6 +97,8 @@ impl Keeping {
             doubtful_until: AtomicU64::new(0),
             doubts: AtomicU64::new(0),
             doubts_settled: AtomicU64::new(0),
+            changes_begun: AtomicU64::new(0),
+            changes_ended: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             nodes: Mutex::default(),
         }
@@ -99,8 +113,25 @@ impl Keeping {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where what is about to be learnt may be kept: the generation.
-    pub fn begin(&self, now: Nanos) -> Option<u64> {
+    /// A change of our own begins.
+    pub fn begin_change(&self) {
+        self.changes_begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn end_change(&self) {
+        self.changes_ended.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// To be asked before something is learnt; nothing where that may not be kept.
+    pub fn begin(&self, now: Nanos) -> Option<Beginning> {
+        let generation = self.present_generation(now)?;
+        // In this order: no change was under way where these are equal.
+        let ended = self.changes_ended.load(Ordering::SeqCst);
+        let begun = self.changes_begun.load(Ordering::SeqCst);
+        Some(Beginning { generation, changes: (begun == ended).then_some(begun) })
+    }
+
+    fn present_generation(&self, now: Nanos) -> Option<u64> {
         let generation = self.generation.load(Ordering::SeqCst);
         let is_held = self.until.load(Ordering::SeqCst) > now;
         let is_in_doubt = self.doubts.load(Ordering::SeqCst) != self.doubts_settled.load(Ordering::SeqCst)
@@ -108,21 +139,24 @@ impl Keeping {
         (is_held && !is_in_doubt).then_some(generation)
     }
 
-    /// For how long an entry may be kept that was learnt since a generation began to be of use; nanoseconds.
-    pub fn entry_validity(&self, generation: Option<u64>, now: Nanos) -> Nanos {
-        match generation {
-            Some(_) if generation == self.begin(now) => self.until.load(Ordering::SeqCst).saturating_sub(now),
+    /// For how long an entry may be kept that was learnt since; nanoseconds.
+    pub fn entry_validity(&self, beginning: Option<Beginning>, now: Nanos) -> Nanos {
+        match beginning.map(|beginning| beginning.generation) {
+            generation @ Some(_) if generation == self.present_generation(now) => {
+                self.until.load(Ordering::SeqCst).saturating_sub(now)
+            }
             _ => 0,
         }
     }
 
     /// The same for attributes of a node, which is noted.
-    pub fn attribute_validity(&self, generation: Option<u64>, node: u64, now: Nanos) -> Nanos {
-        if generation.is_none() {
+    pub fn attribute_validity(&self, beginning: Option<Beginning>, node: u64, now: Nanos) -> Nanos {
+        let changes = beginning.and_then(|beginning| beginning.changes);
+        if changes != Some(self.changes_begun.load(Ordering::SeqCst)) {
             return 0;
         }
         let mut nodes = self.nodes();
-        let valid_ns = self.entry_validity(generation, now);
+        let valid_ns = self.entry_validity(beginning, now);
         if valid_ns == 0 || nodes.len() >= NODE_COUNT_MAX && !nodes.contains_key(&node) {
             return 0;
         }
@@ -269,6 +303,15 @@ mod tests {
             (keeping.attribute_validity(generation, 9, 50), keeping.attribute_validity(generation, 7, 50)),
             (0, 950)
         );
+        keeping.nodes().clear();
+        let generation = keeping.begin(50);
+        keeping.begin_change();
+        let during = keeping.begin(50);
+        assert_eq!((keeping.entry_validity(generation, 50), keeping.attribute_validity(generation, 7, 50)), (950, 0));
+        keeping.end_change();
+        assert_eq!((keeping.entry_validity(during, 50), keeping.attribute_validity(during, 7, 50)), (950, 0));
+        let generation = keeping.begin(50);
+        assert_eq!(keeping.attribute_validity(generation, 7, 50), 950);
         keeping.doubts.fetch_add(1, Ordering::SeqCst);
         assert_eq!((keeping.begin(60), keeping.entry_validity(generation, 60)), (None, 0));
     }

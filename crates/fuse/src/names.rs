@@ -4,6 +4,7 @@
 use crate::attributes::attr_of;
 use crate::errno::Errno;
 use crate::held::OpenInode;
+use crate::keeping::Beginning;
 use crate::keeping::Validity;
 use crate::open_file::{OPEN_FLAGS, OpenFile, how_to_open};
 use crate::protocol::{Create, Header, Input, Link, Mkdir, Mknod, Rename, Rename2};
@@ -44,8 +45,8 @@ impl Work<'_> {
     }
 
     /// What was just made in a directory. Its attributes the kernel takes in whatever it was told meanwhile.
-    async fn made(&mut self, parent: FileId, attributes: &Attributes, generation: Option<u64>) -> Handled {
-        let entry = self.entry_validity(parent, generation).await;
+    async fn made(&mut self, parent: FileId, attributes: &Attributes, beginning: Option<Beginning>) -> Handled {
+        let entry = self.entry_validity(parent, beginning).await;
         self.entry(attributes, Validity { entry, attributes: 0 })
     }
 
@@ -58,12 +59,12 @@ impl Work<'_> {
         if let Some(errno) = self.mounted.failed.take(header.pid, parent, name) {
             return Err(errno);
         }
-        let generation = self.begin_keeping();
+        let beginning = self.begin_keeping();
         let found = self.for_caller(header, async |files| files.lookup_at(parent, name).await).await;
         if let Err(error) = &found
             && error.status == Status::NotFound
         {
-            let valid_ns = self.entry_validity(parent, generation).await;
+            let valid_ns = self.entry_validity(parent, beginning).await;
             if valid_ns > 0 {
                 self.output.absent(valid_ns);
                 return Ok(Answer::Output);
@@ -81,8 +82,8 @@ impl Work<'_> {
             let held = self.hold(header, (parent, name), found).await.map_err(in_directory)?;
             return self.entry(&held, Validity::NONE);
         }
-        let entry = self.entry_validity(parent, generation).await;
-        let attributes = self.attribute_validity(generation, &found);
+        let entry = self.entry_validity(parent, beginning).await;
+        let attributes = self.attribute_validity(beginning, &found);
         self.entry(&found, Validity { entry, attributes })
     }
 
@@ -127,32 +128,32 @@ impl Work<'_> {
     pub async fn make_directory(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Mkdir { mode, .. } = Mkdir::parse(&mut input)?;
         let (parent, name) = (file_of(header.node), input.name()?);
-        let generation = self.begin_keeping();
+        let beginning = self.begin_keeping();
         let made = self.for_caller(header, async |files| files.mkdir_at(parent, name, mode & 0o7777).await).await;
         let made = made.map_err(in_directory)?;
-        self.made(parent, &made, generation).await
+        self.made(parent, &made, beginning).await
     }
 
     pub async fn make_symlink(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let (parent, name) = (file_of(header.node), input.name()?);
         let target = input.name()?;
-        let generation = self.begin_keeping();
+        let beginning = self.begin_keeping();
         let made = self.for_caller(header, async |files| files.symlink_at(target, parent, name).await).await;
         let made = made.map_err(in_directory)?;
-        self.made(parent, &made, generation).await
+        self.made(parent, &made, beginning).await
     }
 
     /// mknod(2): of a file it is a create without an open.
     pub async fn make_node(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Mknod { mode, device, .. } = Mknod::parse(&mut input)?;
         let (parent, name) = (file_of(header.node), input.name()?);
-        let generation = self.begin_keeping();
+        let beginning = self.begin_keeping();
         if mode & libc::S_IFMT != libc::S_IFREG {
             let kind = node_kind_of(mode)?;
             let make =
                 async |files: &client::FileSystem| files.make_node_at(parent, name, kind, mode & 0o7777, device).await;
             let made = self.for_caller(header, make).await.map_err(in_directory)?;
-            return self.made(parent, &made, generation).await;
+            return self.made(parent, &made, beginning).await;
         }
         let how = client::OpenHow { exclusive: true, create: true, mode: mode & 0o7777, ..Default::default() };
         let make = async |files: &client::FileSystem| {
@@ -161,7 +162,7 @@ impl Work<'_> {
             Ok(attributes)
         };
         let made = self.for_caller(header, make).await.map_err(in_directory)?;
-        self.made(parent, &made, generation).await
+        self.made(parent, &made, beginning).await
     }
 
     pub async fn create(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
@@ -171,10 +172,10 @@ impl Work<'_> {
         how.create = true;
         how.exclusive = request.flags & libc::O_EXCL as u32 != 0;
         how.mode = request.mode & 0o7777;
-        let generation = self.begin_keeping();
+        let beginning = self.begin_keeping();
         let made = self.for_caller(header, async |files| files.open_at(parent, name, &how).await).await;
         let (file, attributes) = made.map_err(in_directory)?;
-        let entry = self.entry_validity(parent, generation).await;
+        let entry = self.entry_validity(parent, beginning).await;
         let handle = self.mounted.files.insert(OpenFile::new(file, self.mounted.callers.of(header)));
         self.output.entry(&attr_of(&attributes), Validity { entry, attributes: 0 }).opened(handle, OPEN_FLAGS);
         Ok(Answer::Output)
@@ -252,7 +253,7 @@ impl Work<'_> {
     pub async fn link(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Link { node } = Link::parse(&mut input)?;
         let (parent, name, file) = (file_of(header.node), input.name()?, file_of(node));
-        let generation = self.begin_keeping();
+        let beginning = self.begin_keeping();
         let linked = self
             .for_caller(header, async |files| {
                 files.link_id(file, parent, name).await?;
@@ -260,7 +261,7 @@ impl Work<'_> {
             })
             .await;
         let linked = linked.map_err(in_directory)?;
-        self.made(parent, &linked, generation).await
+        self.made(parent, &linked, beginning).await
     }
 
     pub async fn read_link(&mut self, header: &Header) -> Handled {

@@ -17,7 +17,7 @@ use crate::failed::FailedLookUps;
 use crate::handles::Handles;
 use crate::held::HeldNodes;
 use crate::interrupts::Interrupts;
-use crate::keeping::Keeping;
+use crate::keeping::{Beginning, Keeping};
 use crate::listing::Listing;
 use crate::locks::LockOwners;
 use crate::open_file::OpenFile;
@@ -206,7 +206,14 @@ impl Mounted {
     fn begin<'w>(&'w self, files: &'w FileSystem, mut message: Message) -> UnderWay<'w> {
         let mut work = Work { mounted: self, files, output: Output::default() };
         Box::pin(async move {
+            let is_change = self.keeping.is_on() && changes_something(message.header.opcode);
+            if is_change {
+                self.keeping.begin_change();
+            }
             let handled = work.handle(&mut message).await;
+            if is_change {
+                self.keeping.end_change();
+            }
             match handled {
                 Err(Errno(libc::ESTALE)) => self.held.note_misled(message.header.pid),
                 Err(errno) if changes_something(message.header.opcode) && !errno.says_what_happened() => {
@@ -307,29 +314,29 @@ impl Work<'_> {
         Ok(Answer::None)
     }
 
-    /// The generation in which what is about to be asked for is learnt, if that may be kept.
-    pub fn begin_keeping(&self) -> Option<u64> {
+    /// To be asked before what the kernel may keep is asked for.
+    pub fn begin_keeping(&self) -> Option<Beginning> {
         match self.mounted.keeping.is_on() {
             true => self.mounted.keeping.begin(self.files.reactor().now()),
             false => None,
         }
     }
 
-    /// For how long the kernel may keep an entry of a directory that was learnt in a generation; nanoseconds.
-    pub async fn entry_validity(&self, parent: FileId, generation: Option<u64>) -> Nanos {
-        if generation.is_none() || !self.may_keep_beneath(parent).await {
+    /// For how long the kernel may keep an entry of a directory that was learnt since; nanoseconds.
+    pub async fn entry_validity(&self, parent: FileId, beginning: Option<Beginning>) -> Nanos {
+        if beginning.is_none() || !self.may_keep_beneath(parent).await {
             return 0;
         }
-        self.mounted.keeping.entry_validity(generation, self.files.reactor().now())
+        self.mounted.keeping.entry_validity(beginning, self.files.reactor().now())
     }
 
     /// The same of attributes, which the kernel is told now.
-    pub fn attribute_validity(&self, generation: Option<u64>, attributes: &Attributes) -> Nanos {
-        if generation.is_none() || !may_keep(attributes) {
+    pub fn attribute_validity(&self, beginning: Option<Beginning>, attributes: &Attributes) -> Nanos {
+        if beginning.is_none() || !may_keep(attributes) {
             return 0;
         }
         let node = node_of(attributes.id);
-        self.mounted.keeping.attribute_validity(generation, node, self.files.reactor().now())
+        self.mounted.keeping.attribute_validity(beginning, node, self.files.reactor().now())
     }
 
     /// Whether the kernel may keep entries of a directory: everybody who may use the mount may search it.

@@ -328,7 +328,7 @@ impl Client {
 
     fn start(&self, action: &Action) -> usize {
         if let Some(kernel) = &*self.kernel.borrow() {
-            kernel.note_own(action);
+            kernel.note_beginning(action);
         }
         self.recorder.start(self.number, action)
     }

@@ -26,6 +26,8 @@ pub struct Kernel {
     epoch: Cell<u64>,
     /// Own changes that have begun or ended.
     version: Cell<u64>,
+    /// Own changes that are under way.
+    changing: Cell<u64>,
     /// Looks that were answered from here.
     hits: Cell<u64>,
 }
@@ -56,6 +58,7 @@ struct Beginning {
     epoch: u64,
     version: u64,
     generation: Option<u64>,
+    is_changing: bool,
 }
 
 impl Kernel {
@@ -86,11 +89,18 @@ impl Kernel {
             return kept;
         }
         let generation = file_system.kept_generation();
-        let beginning = Beginning { epoch: self.epoch.get(), version: self.version.get(), generation };
+        let beginning = Beginning {
+            epoch: self.epoch.get(),
+            version: self.version.get(),
+            generation,
+            is_changing: self.changing.get() > 0,
+        };
         let found = file_system.lookup_at(FileId::ROOT, name.as_bytes()).await;
         let attributes = match &found {
             // One that lacks the share of a server is told, and not kept.
             Ok(attributes) if attributes.kind == Kind::Directory && attributes.link_count < 2 => return found,
+            // Another reply may have told what a change has made of it.
+            Ok(_) if beginning.is_changing => return found,
             Ok(attributes) => Some(attributes.clone()),
             Err(error) if error.status == Status::NotFound => None,
             Err(_) => return found,
@@ -109,8 +119,13 @@ impl Kernel {
         }
     }
 
-    /// Something of our own begins or ends.
-    pub fn note_own(&self, action: &Action) {
+    /// Something of our own begins.
+    pub fn note_beginning(&self, action: &Action) {
+        self.changing.set(self.changing.get() + u64::from(self.note_own(action)));
+    }
+
+    /// Something of our own begins or ends; whether it is a change.
+    fn note_own(&self, action: &Action) -> bool {
         let file = match action {
             Action::Stat { .. }
             | Action::List { .. }
@@ -124,7 +139,7 @@ impl Kernel {
             | Action::Seek { .. }
             | Action::Synchronise { .. }
             | Action::SynchroniseAll
-            | Action::Close { .. } => return,
+            | Action::Close { .. } => return false,
             Action::Write { file, .. }
             | Action::Append { file, .. }
             | Action::TruncateFile { file, .. }
@@ -144,11 +159,12 @@ impl Kernel {
             (None, Some(path)) => drop(entries.remove(&path.parts[0])),
             (None, None) => entries.clear(),
         }
+        true
     }
 
     /// After a change of our own of which nobody knows whether it has happened nothing of what was told counts any more.
     pub async fn note_outcome(&self, file_system: &FileSystem, action: &Action, outcome: &Outcome) {
-        self.note_own(action);
+        self.changing.set(self.changing.get() - u64::from(self.note_own(action)));
         if matches!(outcome, Outcome::Unknown(_)) {
             file_system.give_back_entries().await;
         }
