@@ -134,10 +134,16 @@ impl Core {
             && self.tables.borrow().backing.get(file).map_or(file.is_from_behind(), TakenUp::may_lack)
     }
 
-    /// Has chunks of a file stay here that are here, or come; nothing for files of which nothing can go.
-    pub fn use_chunks(self: &Rc<Self>, file: FileId, ranges: impl FnOnce() -> ChunkRanges) -> Option<ChunkUse> {
+    /// Has chunks of a file stay here that are here, or come; nothing for files of which nothing can go yet, but where
+    /// a flush may make them such while they are in use.
+    pub fn use_chunks(
+        self: &Rc<Self>,
+        file: FileId,
+        may_wait: bool,
+        ranges: impl FnOnce() -> ChunkRanges,
+    ) -> Option<ChunkUse> {
         let backing = self.backing.as_ref()?;
-        if !file.is_from_behind() && self.tables.borrow().backing.get(file).is_none() {
+        if !may_wait && !file.is_from_behind() && self.tables.borrow().backing.get(file).is_none() {
             return None;
         }
         let ranges = ranges();

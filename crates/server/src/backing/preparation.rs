@@ -97,14 +97,17 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// The chunks that it is about.
-    fn chunks_of(&self, core: &Rc<Core>) -> Option<ChunkUse> {
+    /// The chunks that it is about. A read is done as soon as they are here; others may wait, and a file that is not
+    /// behind yet may be carried and evicted meanwhile.
+    fn chunks_of(&self, core: &Rc<Core>, operation: Operation) -> Option<ChunkUse> {
+        let may_wait = !matches!(operation, Operation::Read | Operation::FetchChunks | Operation::Locate);
         if let Some((file, _, pieces)) = &self.pieces {
-            return core.use_chunks(*file, || ranges_of(pieces.iter().map(|piece| piece.chunk_index)));
+            return core.use_chunks(*file, may_wait, || ranges_of(pieces.iter().map(|piece| piece.chunk_index)));
         }
         let (file, layout, offset, size) = self.range.as_ref()?;
         let chunk_size = u64::from(layout.chunk_size.max(1));
-        core.use_chunks(*file, || vec![(offset / chunk_size, offset.saturating_add(*size).div_ceil(chunk_size))])
+        let range = || vec![(offset / chunk_size, offset.saturating_add(*size).div_ceil(chunk_size))];
+        core.use_chunks(*file, may_wait, range)
     }
 
     /// Leaves out what nothing has to be done for.
@@ -180,7 +183,7 @@ pub fn preparation(
         return (None, None);
     }
     let Ok(wanted) = Wanted::of(operation, params) else { return (None, None) };
-    let chunk_use = wanted.chunks_of(core);
+    let chunk_use = wanted.chunks_of(core, operation);
     if operation == Operation::ReserveChunks {
         chunk_use.iter().for_each(|held| core.hold_chunks(held));
     }

@@ -91,7 +91,8 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         }
         let (size, damaged) = (size as u32, false);
         let append = Append { number, file, stage, layout, offset, size, sum, damaged, origin: caller.origin };
-        let _chunk_use = core.use_chunks(file, || ranges_of(append.pieces().iter().map(|piece| piece.chunk_index)));
+        let pieces = || ranges_of(append.pieces().iter().map(|piece| piece.chunk_index));
+        let _chunk_use = core.use_chunks(file, true, pieces);
         let is_spread = !append.others(core).is_empty();
         if is_spread {
             append.reserve(core, caller).await?;
