@@ -236,10 +236,11 @@ impl Core {
     async fn carry_now(self: &Rc<Self>, request: &CarryInodeRequest, task: &Rc<CarryTask>) -> Result<Carried, Failure> {
         // Nothing of this wish is under way yet.
         self.take_next_place_as(request.id, true).await?;
-        // Of one that keeps its name what is known is its place, as it is now.
+        // Of one that keeps its name what is known is its place, as it is now: whoever asks may know less, where this
+        // server was started again when the file had got its name and its note had not been made.
         let own = self.tables.borrow().backing.place(request.id).filter(|place| is_at(place, request)).map(known_of);
         let (known, same_as) = match (&request.known, own) {
-            (None, Some(own)) => (Some(own), request.id),
+            (known, Some(own)) if known.is_none() || request.same_as == request.id => (Some(own), request.id),
             (known, _) => (known.clone(), request.same_as),
         };
         let request = &CarryInodeRequest { known, same_as, ..request.clone() };
