@@ -104,17 +104,15 @@ impl Peers {
         decoded(server, operation, &reply.params)
     }
 
-    /// As `call`, for a question whose reply has a body.
+    /// As `call`, for a question whose reply has a body, and until the other server is silent: it may have to make room
+    /// before it can fetch what is behind.
     pub async fn fetch<R: for<'a> Decode<'a>>(
         &self,
         server: u32,
         operation: Operation,
         params: &impl Encode,
-        deadline: Nanos,
     ) -> Result<(R, Vec<u8>), Failure> {
-        let mut call = Call::new(operation, params);
-        call.deadline = Some(deadline);
-        let reply = self.channel(server, operation.level()).call(call).await?;
+        let reply = self.channel(server, operation.level()).call(Call::new(operation, params)).await?;
         Ok((decoded(server, operation, &reply.params)?, reply.body))
     }
 

@@ -401,12 +401,14 @@ impl Front {
             let Some((mut waiting, since)) = self.queue.borrow_mut().pop_front() else { return };
             let now = self.core.reactor.now();
             self.core.statistics.end_wait(asker(&waiting.request.incoming), WaitReason::Queue, since, now);
-            waiting.request.waited += now.saturating_sub(since);
-            if waiting.request.incoming.expired(now) {
-                let failure =
-                    Failure::with_text(Status::TimedOut, "the server was too busy to start the request in time");
-                finish(&self.core, waiting.request, Err(&failure));
-                continue;
+            let waited = now.saturating_sub(since);
+            waiting.request.waited += waited;
+            // Those before it may have had to wait for room. Whoever asks has seen signs of life since, so that the time
+            // in the queue does not count, and what was to end in the time that is over begins anew.
+            let is_over = now > waiting.request.caller.deadline;
+            waiting.request.caller.deadline = waiting.request.caller.deadline.saturating_add(waited);
+            if is_over {
+                waiting.step = Progress::After(Box::pin(async { Ok(()) }));
             }
             self.clone().spawn(waiting);
         }

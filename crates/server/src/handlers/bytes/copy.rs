@@ -40,7 +40,7 @@ pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Pro
     later(async move {
         let turn = core.copies.turns.take(queue);
         let _turn = core.wait_until(caller.deadline, "other copies take long", turn).await?;
-        let (bytes, sum) = fetch(&core, &caller, &request).await?;
+        let (bytes, sum) = fetch(&core, &request).await?;
         let target = DataRequest {
             file: request.target,
             layout: request.target_layout,
@@ -86,11 +86,7 @@ fn check_piece(core: &Core, file: FileId, layout: &Layout, piece: &ChunkRange) -
 }
 
 /// The bytes of the source, with zeros where nothing was written, and the checksum that is kept there.
-async fn fetch(
-    core: &Rc<Core>,
-    caller: &Caller,
-    request: &CopyRangeRequest,
-) -> Result<(Vec<u8>, Option<u32>), Failure> {
+async fn fetch(core: &Rc<Core>, request: &CopyRangeRequest) -> Result<(Vec<u8>, Option<u32>), Failure> {
     let (file, layout, from) = (request.source, request.source_layout, request.from);
     let server = core.cluster.chunk_server(file, &layout, from.chunk_index);
     if server == core.index {
@@ -103,8 +99,7 @@ async fn fetch(
     }
     let read = DataRequest { file, layout, pieces: Pieces(vec![from]), sums: Vec::new() };
     for _ in 0..ATTEMPTS_MAX {
-        let (ReadReply { sums, .. }, bytes) =
-            core.peers.fetch(server, Operation::FetchChunks, &read, caller.deadline).await?;
+        let (ReadReply { sums, .. }, bytes) = core.peers.fetch(server, Operation::FetchChunks, &read).await?;
         let bytes = whole(server, from.size, bytes)?;
         let sum = sums.first().copied();
         if sum.is_none_or(|sum| sum == crc32c::crc32c(&bytes)) {
