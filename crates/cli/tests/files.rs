@@ -5,6 +5,7 @@ mod common;
 use common::{Ground, describe};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -36,6 +37,34 @@ fn trees_in_and_out() {
     let status: serde_json::Value = serde_json::from_str(&ground.run(&["status", "--json"])).unwrap();
     let chunks = |server: &serde_json::Value| server["report"]["store"]["chunks"].as_u64().unwrap();
     assert_eq!(status["servers"].as_array().unwrap().iter().map(chunks).sum::<u64>(), 0);
+}
+
+/// Goal: what a copy of a sparse file costs depends on its data, not on its size, into the cluster, within and out of it.
+#[test]
+fn sparse_files_are_copied_by_their_data() {
+    let ground = Ground::new("sparse");
+    ground.run(&["up", "--servers", "2", "--store", "memory,size=64M"]);
+    let path = ground.path.join("sparse");
+    let file = std::fs::File::create(&path).unwrap();
+    let size = 3 << 40;
+    file.set_len(size).unwrap();
+    let pieces: [(u64, &[u8]); 4] =
+        [(0, b"begins"), ((5 << 20) - 3, b"across"), (1 << 40, b"far"), ((2 << 40) + 7, b"on")];
+    for (offset, bytes) in pieces {
+        file.write_all_at(bytes, offset).unwrap();
+    }
+    ground.run(&["cp", "sparse", ":/a"]);
+    ground.run(&["cp", ":/a", ":/b"]);
+    ground.run(&["cp", ":/b", "back"]);
+    let back = std::fs::File::open(ground.path.join("back")).unwrap();
+    let metadata = back.metadata().unwrap();
+    assert_eq!(metadata.len(), size);
+    assert!(metadata.blocks() * 512 < 64 << 20, "{} blocks", metadata.blocks());
+    for (offset, bytes) in pieces {
+        let mut read = vec![1; bytes.len() + 2];
+        back.read_exact_at(&mut read, offset).unwrap();
+        assert_eq!(read, [bytes, &[0, 0]].concat(), "at {offset}");
+    }
 }
 
 /// Goal: a file is never copied onto itself, nor a directory into itself, by whatever name.
@@ -335,14 +364,20 @@ fn broken_pipes_are_quiet() {
     assert_eq!((output.status.code(), output.stderr), (Some(1), Vec::new()));
 }
 
+/// Makes a file of 40 GiB that takes seconds to be read and next to no room: zeros that were written now and then.
+fn make_long(path: &Path) {
+    let file = std::fs::File::create(path).expect("a file");
+    file.set_len(40 << 30).expect("a size");
+    (0..10_000).for_each(|piece| file.write_all_at(&[0], piece << 22).expect("room"));
+}
+
 /// Goal: an interrupted copy says how far it came, and leaves no part of a file behind. Method: a file so large that it
 /// is surely under way when the signal comes: the signal follows the first byte that arrived.
 #[test]
 fn interrupted_copies_say_so() {
     let ground = Ground::new("interrupted");
     ground.run(&["up", "--servers", "1"]);
-    let large = std::fs::File::create(ground.path.join("large")).unwrap();
-    large.set_len(1 << 42).unwrap();
+    make_long(&ground.path.join("large"));
     let copy = ground.start(&["cp", "large", ":/large"]);
     while ground.run(&["ls"]).is_empty() {}
     Command::new("kill").args(["-INT", &copy.id().to_string()]).status().unwrap();
@@ -360,7 +395,7 @@ fn interrupted_copies_say_so() {
 fn interrupted_copies_leave_directories_usable() {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     let ground = Ground::new("interrupted-tree");
-    ground.run(&["up", "--servers", "2"]);
+    ground.run(&["up", "--servers", "2", "--store", "memory,size=1G"]);
     let modes =
         [("tree", 0o755), ("tree/there", 0o711), ("tree/there/group", 0o750), ("tree/there/group/deep", 0o1777)];
     for (name, mode) in modes {
@@ -368,7 +403,7 @@ fn interrupted_copies_leave_directories_usable() {
         std::fs::set_permissions(ground.path.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
     }
     let deep = "tree/there/group/deep";
-    std::fs::File::create(ground.path.join(deep).join("large")).unwrap().set_len(1 << 42).unwrap();
+    make_long(&ground.path.join(deep).join("large"));
     let interrupt = |words: &[&str], has_begun: &dyn Fn() -> bool| {
         let copy = ground.start(words);
         while !has_begun() {}
@@ -391,7 +426,8 @@ fn interrupted_copies_leave_directories_usable() {
     assert_eq!(ground.run(&["ls", &inside]), "");
 
     // Outwards.
-    ground.run(&["truncate", "-s", "4T", &format!("/in/{deep}/large")]);
+    std::fs::write(ground.path.join("bytes"), vec![b'x'; 1 << 29]).unwrap();
+    ground.run(&["cp", "bytes", &format!(":/in/{deep}/large")]);
     std::fs::DirBuilder::new().mode(0o700).create(ground.path.join("out")).unwrap();
     let outside = ground.path.join("out").join(deep).join("large");
     interrupt(&["cp", "-r", ":/in/tree", "out"], &|| outside.exists());

@@ -19,7 +19,7 @@ use client::Kind;
 use facts::{EntryKind, Facts};
 use manner::{Existing, Manner};
 use names::Names;
-use place::{CopyResult, Moved, Side, SourceFile, Target};
+use place::{CopyResult, Side, SourceFile, Target};
 use progress::{Progress, add};
 use reactor::{Nanos, Reactor};
 use serde_json::json;
@@ -399,14 +399,24 @@ impl Copy {
             let wanted = PIECE_SIZE.min(size - offset) as usize;
             let shorter =
                 || format!("{}: became shorter while it was copied", transfer.entry.place.show(&transfer.entry.source));
+            let data = transfer.from.next_data(offset).await?.unwrap_or(size).min(size);
+            if data == size && transfer.from.read_at(&mut buffer[..1], size - 1).await? == 0 {
+                return Err(shorter());
+            }
+            if data >= offset + wanted as u64 {
+                // All that lies in the hole is done with it, however long it is. Others may have taken some of it.
+                let next = if data < size { data / PIECE_SIZE * PIECE_SIZE } else { size };
+                let skipped = next.saturating_sub(transfer.next_offset.get().min(size));
+                transfer.next_offset.set(transfer.next_offset.get().max(next));
+                transfer.ends_in_hole.set(transfer.ends_in_hole.get() || data == size);
+                add(&self.progress.bytes_done, wanted as u64 + skipped);
+                // Of a local file nothing was waited for: others, and signals, get their turn here.
+                self.reactor.yield_now().await;
+                continue;
+            }
             if let Some(moved) = transfer.to.copy_from(&transfer.from, offset, wanted as u64).await {
-                match moved? {
-                    Moved::Bytes(count) if count < wanted as u64 => return Err(shorter()),
-                    Moved::Bytes(_) => {}
-                    Moved::Hole => {
-                        let ends_here = offset + wanted as u64 == size;
-                        transfer.ends_in_hole.set(transfer.ends_in_hole.get() || ends_here);
-                    }
+                if moved? < wanted as u64 {
+                    return Err(shorter());
                 }
                 add(&self.progress.bytes_done, wanted as u64);
                 continue;

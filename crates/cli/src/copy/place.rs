@@ -11,6 +11,7 @@ use client::{AttributeChanges, DirectoryStream, FileSystem, Kind, OpenHow, Statu
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -472,12 +473,38 @@ impl SourceFile {
         Ok(SourceFile { path: path.to_vec(), handle })
     }
 
+    /// The first byte at or after an offset that is not in a hole: nothing where only a hole follows, or the end.
+    pub async fn next_data(&self, offset: u64) -> CopyResult<Option<u64>> {
+        match &self.handle {
+            SourceHandle::Local(file) => next_data(file, offset).explain(&self.path),
+            SourceHandle::Cluster(files, file) => match files.seek_data(file, offset).await {
+                Err(error) if error.status == Status::NoData => Ok(None),
+                found => found.map(Some).explain(&self.path),
+            },
+        }
+    }
+
     /// Fills the buffer from an offset on; less only at the end of the file.
     pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> CopyResult<usize> {
         match &self.handle {
             SourceHandle::Local(file) => read_local(file, buffer, offset).explain(&self.path),
             SourceHandle::Cluster(files, file) => files.read_at(file, buffer, offset).await.explain(&self.path),
         }
+    }
+}
+
+fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    let to = libc::off_t::try_from(offset).map_err(|_| ErrorKind::InvalidInput)?;
+    // SAFETY: the file is open; its position, which this moves, is used by nobody.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), to, libc::SEEK_DATA) };
+    if found >= 0 {
+        return Ok(Some(found as u64));
+    }
+    match io::Error::last_os_error() {
+        error if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        // Where nothing tells of holes there are none.
+        error if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESPIPE)) => Ok(Some(offset)),
+        error => Err(error),
     }
 }
 
@@ -492,14 +519,6 @@ fn read_local(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
         }
     }
     Ok(filled)
-}
-
-/// What became of a range.
-pub enum Moved {
-    /// So many bytes of it are copied; fewer than asked at the end of the source.
-    Bytes(u64),
-    /// It has no data.
-    Hole,
 }
 
 /// A file that is written.
@@ -550,16 +569,12 @@ impl Target {
         }
     }
 
-    /// Copies a range within the cluster, by its servers. Nothing when the sides are not both there.
-    pub async fn copy_from(&self, source: &SourceFile, offset: u64, size: u64) -> Option<CopyResult<Moved>> {
+    /// Copies a range within the cluster, by its servers, and returns how many bytes: fewer than asked at the end of the
+    /// source. Nothing when the sides are not both there.
+    pub async fn copy_from(&self, source: &SourceFile, offset: u64, size: u64) -> Option<CopyResult<u64>> {
         let (SourceHandle::Cluster(files, from), TargetHandle::Cluster(_, to)) = (&source.handle, &self.handle) else {
             return None;
         };
-        match files.seek_data(from, offset).await {
-            Ok(data) if data < offset + size => {}
-            Err(error) if error.status != Status::NoData => return Some(Err(error).explain(&source.path)),
-            _ => return Some(Ok(Moved::Hole)),
-        }
         let mut done = 0;
         while done < size {
             match files.copy_range(from, offset + done, to, offset + done, size - done).await {
@@ -568,7 +583,7 @@ impl Target {
                 Err(error) => return Some(Err(error).explain(&self.path)),
             }
         }
-        Some(Ok(Moved::Bytes(done)))
+        Some(Ok(done))
     }
 
     /// Sets the size, for a file that ends in a hole.
