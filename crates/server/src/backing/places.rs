@@ -49,11 +49,13 @@ impl RememberedPlaces {
 
     /// Forgets where a directory is, if that is what is remembered.
     fn forget(&mut self, directory: FileId, place: &DirectoryBehind) -> bool {
-        if self.places.get(&directory.0).is_none_or(|known| known.inode != place.inode) {
+        let is_it = |known: &&DirectoryBehind| known.inode == place.inode;
+        // By then it may have another path.
+        let Some(size) = self.places.get(&directory.0).filter(is_it).map(|known| PLACE_SIZE + known.path.len()) else {
             return false;
-        }
+        };
         self.places.remove(&directory.0);
-        self.size -= PLACE_SIZE + place.path.len();
+        self.size -= size;
         true
     }
 }
@@ -370,5 +372,24 @@ impl Core {
         }
         let is_known = self.tables.borrow().backing.place(file).is_some();
         if is_known { Record::PlaceDelete(file) } else { Record::Nothing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_have_moved_are_forgotten_by_what_they_take() {
+        let place = |path: &[u8], inode| DirectoryBehind { path: path.into(), inode };
+        let mut places = RememberedPlaces::default();
+        places.put(FileId(1), place(b"d", 7));
+        assert!(!places.forget(FileId(1), &place(b"d", 8)) && !places.forget(FileId(2), &place(b"d", 7)));
+        // Whoever forgets it knows it by a longer path.
+        assert!(places.forget(FileId(1), &place(b"moved/to/another/one", 7)));
+        assert_eq!((places.places.len(), places.size), (0, 0));
+        places.put(FileId(1), place(b"longer", 7));
+        places.put(FileId(1), place(b"d", 7));
+        assert_eq!(places.size, PLACE_SIZE + 1);
     }
 }
