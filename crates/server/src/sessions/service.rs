@@ -406,6 +406,11 @@ impl Front {
             // Those before it may have had to wait for room. Whoever asks has seen signs of life since, so that the time
             // in the queue does not count, and what was to end in the time that is over begins anew.
             let is_over = now > waiting.request.caller.deadline;
+            if is_over && !waiting.request.incoming.is_connected() {
+                let failure = Failure::with_text(Status::TimedOut, "whoever asked had gone when there was time for it");
+                finish(&self.core, waiting.request, Err(&failure));
+                continue;
+            }
             waiting.request.caller.deadline = waiting.request.caller.deadline.saturating_add(waited);
             if is_over {
                 waiting.step = Progress::After(Box::pin(async { Ok(()) }));
