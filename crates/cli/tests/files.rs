@@ -39,7 +39,7 @@ fn trees_in_and_out() {
     assert_eq!(status["servers"].as_array().unwrap().iter().map(chunks).sum::<u64>(), 0);
 }
 
-/// Goal: what a copy of a sparse file costs depends on its data, not on its size, into the cluster, within and out of it.
+/// Goal: what a copy of a sparse file costs depends on its data and not on its size, into the cluster, within and out.
 #[test]
 fn sparse_files_are_copied_by_their_data() {
     let ground = Ground::new("sparse");

@@ -6,8 +6,8 @@
 //!
 //! Invariants
 //! 1. A reply allows the kernel to keep only what was learnt in one generation that has not ended when the reply is put
-//!    together; and attributes of nodes that are noted here, under the same lock under which forgetting takes them, where
-//!    no change of the mount's own was under way meanwhile: they may be older than what another reply told.
+//!    together; and attributes of nodes that are noted here, under the same lock under which forgetting takes them,
+//!    where no change of the mount's own was under way meanwhile: they may be older than what another reply told.
 //! 2. Forgetting first makes all entries doubtful (the epoch), then takes back the attributes of each node noted: by
 //!    paths nobody comes to these any more, but by open files, working directories and the root. A node that the kernel
 //!    does not know is one that it has forgotten, or whose reply it is still taking in; the latter is waited for.

@@ -76,6 +76,12 @@ struct Transfer {
     ends_in_hole: Cell<bool>,
 }
 
+impl Transfer {
+    fn shorter(&self) -> String {
+        format!("{}: became shorter while it was copied", self.entry.place.show(&self.entry.source))
+    }
+}
+
 struct Copy {
     reactor: Reactor,
     target: Side,
@@ -397,44 +403,52 @@ impl Copy {
             }
             transfer.next_offset.set(offset + PIECE_SIZE);
             let wanted = PIECE_SIZE.min(size - offset) as usize;
-            let shorter =
-                || format!("{}: became shorter while it was copied", transfer.entry.place.show(&transfer.entry.source));
-            let data = transfer.from.next_data(offset).await?.unwrap_or(size).min(size);
-            if data == size && transfer.from.read_at(&mut buffer[..1], size - 1).await? == 0 {
-                return Err(shorter());
-            }
-            if data >= offset + wanted as u64 {
-                // All that lies in the hole is done with it, however long it is. Others may have taken some of it.
-                let next = if data < size { data / PIECE_SIZE * PIECE_SIZE } else { size };
-                let skipped = next.saturating_sub(transfer.next_offset.get().min(size));
-                transfer.next_offset.set(transfer.next_offset.get().max(next));
-                transfer.ends_in_hole.set(transfer.ends_in_hole.get() || data == size);
-                add(&self.progress.bytes_done, wanted as u64 + skipped);
-                // Of a local file nothing was waited for: others, and signals, get their turn here.
-                self.reactor.yield_now().await;
+            if self.is_within_cluster(&transfer.entry.place) && self.skip_hole(transfer, offset, wanted as u64).await? {
+                add(&self.progress.bytes_done, wanted as u64);
                 continue;
             }
             if let Some(moved) = transfer.to.copy_from(&transfer.from, offset, wanted as u64).await {
                 if moved? < wanted as u64 {
-                    return Err(shorter());
+                    return Err(transfer.shorter());
                 }
                 add(&self.progress.bytes_done, wanted as u64);
                 continue;
             }
             let count = transfer.from.read_at(&mut buffer[..wanted], offset).await?;
             if count < wanted {
-                return Err(shorter());
+                return Err(transfer.shorter());
             }
             // The file was emptied before, so what is not written reads as zeros: holes stay holes.
             if buffer[..count].iter().all(|byte| *byte == 0) {
                 transfer.ends_in_hole.set(transfer.ends_in_hole.get() || offset + count as u64 == size);
-                // Nothing was waited for: others, and signals, get their turn here.
+                // Only where there are zeros is it asked how many more there are.
+                self.skip_hole(transfer, offset, wanted as u64).await?;
+                // Perhaps nothing was waited for: others, and signals, get their turn here.
                 self.reactor.yield_now().await;
             } else {
                 transfer.to.write_at(&buffer[..count], offset).await?;
             }
             add(&self.progress.bytes_done, count as u64);
         }
+    }
+
+    /// Whether a piece lies in a hole; then all pieces that lie in it are done, however long it is.
+    async fn skip_hole(&self, transfer: &Transfer, offset: u64, wanted: u64) -> CopyResult<bool> {
+        let size = transfer.entry.facts.size;
+        let data = transfer.from.next_data(offset).await?.unwrap_or(size).min(size);
+        if data < offset + wanted {
+            return Ok(false);
+        }
+        if data == size && transfer.from.read_at(&mut [0], size - 1).await? == 0 {
+            return Err(transfer.shorter());
+        }
+        // Others may have taken some of them.
+        let next = if data < size { data / PIECE_SIZE * PIECE_SIZE } else { size };
+        let taken = transfer.next_offset.get();
+        add(&self.progress.bytes_done, next.saturating_sub(taken.min(size)));
+        transfer.next_offset.set(taken.max(next));
+        transfer.ends_in_hole.set(transfer.ends_in_hole.get() || data == size);
+        Ok(true)
     }
 
     /// Gives the extended attributes of the source to the target, which is there and still ours to write.

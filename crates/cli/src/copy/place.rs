@@ -569,8 +569,8 @@ impl Target {
         }
     }
 
-    /// Copies a range within the cluster, by its servers, and returns how many bytes: fewer than asked at the end of the
-    /// source. Nothing when the sides are not both there.
+    /// Copies a range within the cluster, by its servers, and returns how many bytes: fewer than asked at the end of
+    /// the source. Nothing when the sides are not both there.
     pub async fn copy_from(&self, source: &SourceFile, offset: u64, size: u64) -> Option<CopyResult<u64>> {
         let (SourceHandle::Cluster(files, from), TargetHandle::Cluster(_, to)) = (&source.handle, &self.handle) else {
             return None;

@@ -403,8 +403,8 @@ impl Front {
             self.core.statistics.end_wait(asker(&waiting.request.incoming), WaitReason::Queue, since, now);
             let waited = now.saturating_sub(since);
             waiting.request.waited += waited;
-            // Those before it may have had to wait for room. Whoever asks has seen signs of life since, so that the time
-            // in the queue does not count, and what was to end in the time that is over begins anew.
+            // Those before it may have had to wait for room. Whoever asks has seen signs of life since, so that the
+            // time in the queue does not count, and what was to end in the time that is over begins anew.
             let is_over = now > waiting.request.caller.deadline;
             if is_over && !waiting.request.incoming.is_connected() {
                 let failure = Failure::with_text(Status::TimedOut, "whoever asked had gone when there was time for it");
@@ -580,8 +580,8 @@ fn note_outcome(core: &Core, origin: Option<Origin>, status: Status, bytes: &[u8
     }
 }
 
-/// Answers copies of a request that goes on since an earlier life of this server, once their callers' time is up: it may
-/// wait for a server that is down, and has no deadline of its own.
+/// Answers copies of a request that goes on since an earlier life of this server, once their callers' time is up: it
+/// may wait for a server that is down, and has no deadline of its own.
 async fn end_late_copies(core: Rc<Core>, origin: Origin, deadline: Nanos) {
     core.reactor.sleep_until(deadline.saturating_add(1)).await;
     let now = core.reactor.now();
