@@ -620,3 +620,37 @@ impl BackingTables {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_absent_chunk_is_found_without_a_look_at_all() {
+        let id = FileId(9);
+        let place = BackingPlace {
+            parent: FileId::ROOT,
+            path: b"f".as_slice().into(),
+            device: 1,
+            inode: 7,
+            size: 1 << 50,
+            mtime: 0,
+            ctime: 0,
+            base: 3 * 4096 + 1,
+            carried: 1 << 50,
+            chunk_size: 4096,
+        };
+        let mut tables = BackingTables::default();
+        tables.put_place(id, place);
+        let next = |tables: &BackingTables, first| tables.get(id).and_then(|known| known.next_absent(first));
+        // Below the base all are absent that nothing is known of, and beyond it none.
+        assert_eq!([0, 3, 4].map(|first| next(&tables, first)), [Some(0), Some(3), None]);
+        for (index, standing) in [(0, Standing::Clean), (1, Standing::Dirty), (1 << 36, Standing::Absent)] {
+            tables.put_standing(id, index, standing);
+        }
+        assert_eq!([0, 1, 3, 4].map(|first| next(&tables, first)), [Some(2), Some(2), Some(3), Some(1 << 36)]);
+        assert_eq!(next(&tables, (1 << 36) + 1), None);
+        tables.put_standing(id, 1 << 36, Standing::Clean);
+        assert_eq!(next(&tables, 4), None);
+    }
+}
