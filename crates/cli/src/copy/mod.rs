@@ -392,6 +392,9 @@ impl Copy {
         let size = transfer.entry.facts.size;
         let mut buffer = vec![0; PIECE_SIZE as usize];
         loop {
+            // A piece may be read from shared memory and written to this machine without any wait: others, and signals,
+            // get their turn here.
+            self.reactor.yield_now().await;
             let offset = transfer.next_offset.get();
             if offset >= size || transfer.failed.get() {
                 return Ok(());
@@ -423,8 +426,6 @@ impl Copy {
                 transfer.ends_in_hole.set(transfer.ends_in_hole.get() || offset + count as u64 == size);
                 // Only where there are zeros is it asked how many more there are.
                 self.skip_hole(transfer, offset, wanted as u64).await?;
-                // Perhaps nothing was waited for: others, and signals, get their turn here.
-                self.reactor.yield_now().await;
             } else {
                 transfer.to.write_at(&buffer[..count], offset).await?;
             }
