@@ -99,17 +99,9 @@ static void name_hidden(struct file *file) {
 }
 
 /* What the first process says about the file; the others go by that. */
-static void share_path(struct file *file, const char *path, struct problem *problem) {
-    if (file->rank == 0) {
-        if (!path || path[0] != '/')
-            fail(problem, MPI_ERR_BAD_FILE, "tabane: behind tabane: comes a path from the root, as in tabane:/a/b");
-        else if (strlen(path) >= PATH_SIZE_MAX)
-            fail(problem, MPI_ERR_BAD_FILE, "tabane: a path has up to %d bytes", PATH_SIZE_MAX - 1);
-        else
-            strcpy(file->path, path);
-        if (problem->class == MPI_SUCCESS)
-            name_hidden(file);
-    }
+static void share_path(struct file *file, struct problem *problem) {
+    if (file->rank == 0 && problem->class == MPI_SUCCESS)
+        name_hidden(file);
     if (file->process_count > 1) {
         PMPI_Bcast(file->path, sizeof file->path, MPI_BYTE, 0, file->comm);
         PMPI_Bcast(file->shared_path, sizeof file->shared_path, MPI_BYTE, 0, file->comm);
@@ -125,10 +117,10 @@ static void free_file(struct file *file) {
 }
 
 /* The first process opens, and makes the file if that is asked for; then the others do. */
-static void open_all(struct file *file, const char *path, MPI_Info info, struct problem *problem) {
+static void open_all(struct file *file, MPI_Info info, struct problem *problem) {
     struct stat attributes;
     int flags = flags_of(file->amode, problem);
-    share_path(file, path, problem);
+    share_path(file, problem);
     hints_of_environment(file, problem);
     hints_take(file, info, problem);
     agree(file, problem, file->amode, "the access mode");
@@ -151,12 +143,13 @@ static void open_all(struct file *file, const char *path, MPI_Info info, struct 
     file->shared_start = file->position;
 }
 
-static int open_ours(MPI_Comm comm, const char *path, int rank, int process_count, int amode, MPI_Info info,
-                     MPI_File *fh) {
-    struct problem problem = {0};
+/* `path` and `problem` are what the first process knows of the name. */
+static int open_ours(MPI_Comm comm, const char *path, struct problem problem, int rank, int process_count, int amode,
+                     MPI_Info info, MPI_File *fh) {
     struct file *file = calloc(1, sizeof *file);
     if (!file)
         abort();
+    strcpy(file->path, path);
     file->rank = rank, file->process_count = process_count, file->amode = amode;
     file->descriptor = file->shared_descriptor = -1;
     file->comm = MPI_COMM_NULL;
@@ -173,7 +166,7 @@ static int open_ours(MPI_Comm comm, const char *path, int rank, int process_coun
         }
         PMPI_Comm_set_errhandler(file->comm, MPI_ERRORS_RETURN);
     }
-    open_all(file, path, info, &problem);
+    open_all(file, info, &problem);
     if (problem.class == MPI_SUCCESS) {
         int access = amode & (MPI_MODE_RDONLY | MPI_MODE_WRONLY | MPI_MODE_RDWR);
         if (ORIGINAL(MPI_File_open)(comm, "/dev/null", access, MPI_INFO_NULL, fh) == MPI_SUCCESS) {
@@ -190,18 +183,25 @@ static int open_ours(MPI_Comm comm, const char *path, int rank, int process_coun
 }
 
 OFFERED int MPI_File_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_File *fh) {
-    int is_inter = 0, rank = 0, process_count = 1;
-    const char *path = path_of_ours(name);
+    int is_inter = 0, rank = 0, process_count = 1, ours = 0;
+    char path[PATH_SIZE_MAX] = "";
+    struct problem problem = {0};
     if (comm == MPI_COMM_NULL || PMPI_Comm_test_inter(comm, &is_inter) != MPI_SUCCESS || is_inter)
         return ORIGINAL(MPI_File_open)(comm, name, amode, info, fh);
     PMPI_Comm_rank(comm, &rank);
     PMPI_Comm_size(comm, &process_count);
-    int is_ours = path != NULL;
+    /* What is mounted where may differ from node to node: the first process decides. */
+    if (rank == 0) {
+        ours = is_ours(name, path, &problem);
+        if (is_explained())
+            fprintf(stderr, "tabane: %s is %s%s\n", name ? name : "(no name)",
+                    ours ? "of the cluster: " : "MPI's own", path);
+    }
     if (process_count > 1)
-        PMPI_Bcast(&is_ours, 1, MPI_INT, 0, comm);
-    if (!is_ours)
+        PMPI_Bcast(&ours, 1, MPI_INT, 0, comm);
+    if (!ours)
         return ORIGINAL(MPI_File_open)(comm, name, amode, info, fh);
-    return open_ours(comm, path, rank, process_count, amode, info, fh);
+    return open_ours(comm, path, problem, rank, process_count, amode, info, fh);
 }
 ALIAS(MPI_File_open)
 
@@ -231,10 +231,10 @@ OFFERED int MPI_File_close(MPI_File *fh) {
 ALIAS(MPI_File_close)
 
 OFFERED int MPI_File_delete(const char *name, MPI_Info info) {
-    const char *path = path_of_ours(name);
-    if (!path)
-        return ORIGINAL(MPI_File_delete)(name, info);
+    char path[PATH_SIZE_MAX];
     struct problem problem = {0};
+    if (!is_ours(name, path, &problem))
+        return ORIGINAL(MPI_File_delete)(name, info);
     connect_cluster(&problem);
     if (problem.class == MPI_SUCCESS && tabane_unlink(path) != 0)
         fail_errno(&problem, "deletion");

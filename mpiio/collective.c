@@ -258,7 +258,7 @@ static enum mode cheapest_mode(const struct file *file, int is_write, const stru
     double combined = start + (double)it->pieces * costs->combined_piece + (double)it->bytes * costs->combined_byte +
                       (double)gaps * costs->combined_gap;
     enum mode mode = combined < list ? MODE_STRIPE : MODE_LIST;
-    if (file->rank == 0 && getenv("TABANE_MPIIO_EXPLAIN"))
+    if (file->rank == 0 && is_explained())
         fprintf(stderr,
                 "tabane: %s %s: %lld bytes in %lld pieces, which lie within %lld, servers on %s: list %.0f us (%.0f ns "
                 "a piece, %.2f a byte), stripe %.0f us (%.0f a piece, %.2f a byte, %.0f a gap): %s\n",

@@ -48,9 +48,25 @@ void file_leave(struct file *file) {
     pthread_rwlock_unlock(&table);
 }
 
-const char *path_of_ours(const char *name) {
+int is_ours(const char *name, char *path, struct problem *problem) {
     static const char prefix[] = "tabane:";
-    return name && !strncmp(name, prefix, sizeof prefix - 1) ? name + sizeof prefix - 1 : NULL;
+    path[0] = 0;
+    if (!name)
+        return 0;
+    if (strncmp(name, prefix, sizeof prefix - 1))
+        return tabane_path_below_mount(name, path, PATH_SIZE_MAX) > 0;
+    name += sizeof prefix - 1;
+    if (name[0] != '/')
+        fail(problem, MPI_ERR_BAD_FILE, "tabane: behind tabane: comes a path from the root, as in tabane:/a/b");
+    else if (strlen(name) >= PATH_SIZE_MAX)
+        fail(problem, MPI_ERR_BAD_FILE, "tabane: a path has up to %d bytes", PATH_SIZE_MAX - 1);
+    else
+        strcpy(path, name);
+    return 1;
+}
+
+int is_explained(void) {
+    return getenv("TABANE_MPIIO_EXPLAIN") != NULL;
 }
 
 void connect_cluster(struct problem *problem) {

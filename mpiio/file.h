@@ -93,8 +93,14 @@ struct file *file_of(MPI_File handle);
 void file_enter(struct file *file);
 void file_leave(struct file *file);
 
-/* Where paths lead: the path within the cluster if it is ours, else NULL. */
-const char *path_of_ours(const char *name);
+/*
+ * Whether a file is ours, by its name: `tabane:/path`, or a path below a mount of the cluster. Puts the path within the
+ * cluster into `path`, which has room for PATH_SIZE_MAX bytes; a name that is wrong is ours, with a problem.
+ */
+int is_ours(const char *name, char *path, struct problem *problem);
+
+/* Whether the first process of a file says what is done, and why (TABANE_MPIIO_EXPLAIN). */
+int is_explained(void);
 
 /* Connects this process to the cluster. */
 void connect_cluster(struct problem *problem);

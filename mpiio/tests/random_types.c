@@ -126,12 +126,12 @@ static int one(int round) {
         static char image[IMAGE_SIZE], seen[IMAGE_SIZE], buffer[IMAGE_SIZE], back[IMAGE_SIZE], data[IMAGE_SIZE];
         MPI_File file;
         MPI_Status status;
-        char name[64];
+        char name[32];
         int at = 0, file_size = displacement + (int)high;
         for (int i = 0; i < IMAGE_SIZE; i++)
             image[i] = (char)draw(256), buffer[i] = (char)draw(256), back[i] = (char)draw(256);
-        snprintf(name, sizeof name, "%s/random-%d", place, rank);
-        GOOD(MPI_File_open(MPI_COMM_SELF, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+        snprintf(name, sizeof name, "random-%d", rank);
+        GOOD(MPI_File_open(MPI_COMM_SELF, path(name), MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
         GOOD(MPI_File_set_size(file, 0));
         GOOD(MPI_File_write_at(file, 0, image, file_size, MPI_BYTE, MPI_STATUS_IGNORE));
         GOOD(MPI_File_set_view(file, displacement, MPI_BYTE, filetype, "native", MPI_INFO_NULL));

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Tries libtabane_mpiio: every program here runs over a directory of tmpfs with MPI alone, over tabane: with the
-# library, and over tmpfs with it. What they print and the files that they leave have to be the same.
+# library, and over tmpfs and a mount of the cluster with it. What they print and the files that they leave have to be
+# the same, and over the mount the library has to do it without the mount (but where a directory is missing, `nowhere`).
 #
 #   run.sh PROGRAMS LIBRARY-DIRECTORY MPICC [TEST...]
 #
@@ -23,7 +24,8 @@ if [ "${TABANE_MPIIO_WORK:-}" = "" ]; then
     # Not all shells go through the exit when a signal ends them.
     trap 'exit 130' INT TERM HUP
     export TABANE_MPIIO_WORK="$work"
-    "$programs/tabane" run --run-directory "$work/run" --servers 2 --store memory:size=2G -- \
+    mkdir "$work/mount"
+    "$programs/tabane" run --run-directory "$work/run" --servers 2 --store memory:size=2G --mount "$work/mount" -- \
         sh "$0" "$programs" "$libraries" "$mpicc" "$@"
     exit
 fi
@@ -36,7 +38,8 @@ failures=0
 run() {
     if [ "${4:-}" ]; then
         # shellcheck disable=SC2086 # MPIEXEC has options
-        $MPIEXEC -n "$PROCESSES" env LD_PRELOAD="$library" "$work/$3" "$1" </dev/null >"$2" 2>"$2.errors"
+        $MPIEXEC -n "$PROCESSES" env TABANE_MPIIO_EXPLAIN=1 LD_PRELOAD="$library" "$work/$3" "$1" \
+            </dev/null >"$2" 2>"$2.errors"
     else
         # shellcheck disable=SC2086
         $MPIEXEC -n "$PROCESSES" "$work/$3" "$1" </dev/null >"$2" 2>"$2.errors"
@@ -63,6 +66,13 @@ try() {
     grep -q '^done$' "$work/ours.out" || { fail "$test: over tabane: it did not come to its end"; return; }
     "$programs/tabane" cp -r ":/$test" "$work/ours" >/dev/null 2>&1
     ls -A "$work/ours" | grep shared && fail "$test: a hidden file is left"
+    mkdir "$work/mount/$test.mounted"
+    run "$work/mount/$test.mounted" "$work/mounted.out" "$test" with || { fail "$test: over a mount"; return; }
+    grep -q "^tabane: .* is of the cluster: /$test.mounted" "$work/mounted.out.errors" &&
+        ! grep "^tabane: .* is MPI's own" "$work/mounted.out.errors" | grep -v /nowhere/ ||
+        fail "$test: the library left a mount's file to MPI"
+    same "$work/ours.out" "$work/mounted.out" "$test: tabane: and the mount print different lines"
+    same "$work/ours" "$work/mount/$test.mounted" "$test: tabane: and the mount leave different files"
     case "${ALONE:+ $test} $alone " in *" $test "*) echo "mpiio: $test: good"; return ;; esac
     run "$work/plain" "$work/plain.out" "$test" || { fail "$test: over tmpfs, with MPI alone"; return; }
     run "$work/beside" "$work/beside.out" "$test" with || { fail "$test: over tmpfs, with the library"; return; }

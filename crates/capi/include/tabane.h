@@ -115,8 +115,9 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Connects this process to a cluster, named by its run directory or cluster file; NULL takes `TABANE_CLUSTER` from the
- environment. Does nothing when connected already. Servers are first talked to when they are first needed.
+ Connects this process to a cluster, named by its run directory or cluster file; NULL takes the one
+ that `TABANE_CLUSTER` names, else the one that `tabane up` has started where it does by itself. Does nothing when
+ connected already. Servers are first talked to when they are first needed.
 
  `cluster` is NULL or a NUL-terminated string.
  */
@@ -547,6 +548,19 @@ int tabane_flock(int descriptor, int operation);
  `lock` may be read and written.
  */
 int tabane_fcntl_lock(int descriptor, int command, struct flock *lock);
+
+/*
+ Tells the path within the cluster of a path below a mount of it (`tabane mount`), so that a program can reach the
+ file without the mount; the file itself need not be there. The cluster is that of this process: the one that it is
+ connected to, else the one that `tabane_init(NULL)` would take. Returns the bytes of the path, which are put into
+ `buffer` with a zero behind them.
+
+ Fails with EXDEV where the path is below no mount of the cluster, or below one that is read only, and with ERANGE if
+ the buffer is too small.
+
+ `path` is a NUL-terminated string; `size` bytes of `buffer` may be written.
+ */
+ssize_t tabane_path_below_mount(const char *path, char *buffer, size_t size);
 
 /*
  Makes a directory.

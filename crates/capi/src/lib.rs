@@ -16,6 +16,7 @@ mod inodes;
 mod layout;
 mod listing;
 mod locks;
+mod mounts;
 mod names;
 mod ranges;
 mod rights;
@@ -36,8 +37,9 @@ fn mounted() -> Result<Arc<Mounted>> {
     PROCESS.get()
 }
 
-/// Connects this process to a cluster, named by its run directory or cluster file; NULL takes `TABANE_CLUSTER` from the
-/// environment. Does nothing when connected already. Servers are first talked to when they are first needed.
+/// Connects this process to a cluster, named by its run directory or cluster file; NULL takes the one
+/// that `TABANE_CLUSTER` names, else the one that `tabane up` has started where it does by itself. Does nothing when
+/// connected already. Servers are first talked to when they are first needed.
 ///
 /// # Safety
 /// `cluster` is NULL or a NUL-terminated string.

@@ -7,7 +7,7 @@ mod real;
 
 use c_program::Program;
 use real::Real;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
 /// Runs a program over stores on a disk and over stores in memory, where it reads, looks and writes by itself; `after`
@@ -53,6 +53,19 @@ fn exit_closes() {
         let servers = cluster.client().stat_file_system().expect("servers are up");
         assert_eq!(servers.iter().map(|server| server.inodes).sum::<u64>(), 1, "{servers:?}");
     });
+}
+
+/// Goal: without `TABANE_CLUSTER` programs find the cluster where `tabane up` puts it by itself. Method: exit.c once
+/// more, with the cluster file in a directory of the usual name.
+#[test]
+fn clusters_are_found_where_they_usually_are() {
+    let cluster = Real::start("capi-usual", 1, 4096);
+    let usual = cluster.directory.join(format!("tabane-{}", reactor::process::user()));
+    std::fs::DirBuilder::new().mode(0o700).create(&usual).expect("a directory");
+    std::fs::copy(cluster.directory.join("cluster"), usual.join("cluster")).expect("a copy");
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = Program { crate_root, source: "exit.c", library: "tabane", place: &cluster.directory };
+    program.run(&[("XDG_RUNTIME_DIR", &cluster.directory.to_string_lossy())]);
 }
 
 /// Goal: a child that goes on after its parent has ended, and never uses the library, keeps nothing of what its parent

@@ -5,9 +5,10 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
-use crate::mounts::{self, MountPoint, MountRecord, MountSite, log_path, mount_on, record_of, source_of};
+use crate::mounts::{self, MountRecord, MountSite, log_path, record_of};
 use crate::run_directory::{RunDirectory, of_cluster_path};
 use crate::session::{cluster_path, find_cluster, open_reactor};
+use client::mounts::{MountPoint, mount_on, source_of};
 use client::{Client, Cluster, Contact, FileId, Options};
 use reactor::process::{ProcessId, SIGKILL, SIGTERM, inherited_descriptor, spawn_detached};
 use reactor::workers::{Event, HeldSignals};

@@ -24,7 +24,7 @@ pub struct MountStatus {
 pub fn of_this_host(source: &str, run_directory: Option<&Path>) -> Vec<MountStatus> {
     let here = MountSite::here();
     let record_of = |directory: &Path| mounts::record_of(run_directory?, directory);
-    let seen = mounts::mount_points().into_iter().filter(|mount| mount.source == source);
+    let seen = client::mounts::mount_points().into_iter().filter(|mount| mount.source == source);
     let mut all: Vec<MountStatus> = seen
         .map(|mount| MountStatus::new(&mount.directory, mount.options, record_of(&mount.directory), &here))
         .collect();

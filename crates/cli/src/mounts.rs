@@ -5,7 +5,7 @@
 //! the machine, its network and its tree.
 
 use crate::failure::{Failure, Outcome, io_words};
-use client::Cluster;
+use client::mounts::mount_on;
 use reactor::process::ProcessId;
 use sha2::{Digest, Sha256};
 use std::ffi::OsString;
@@ -14,84 +14,6 @@ use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-
-/// A mount as the kernel knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountPoint {
-    pub directory: PathBuf,
-    pub source: String,
-    /// Options, with commas between them.
-    pub options: String,
-    /// Number of its connection, as /sys/fs/fuse/connections has it.
-    connection: String,
-}
-
-impl MountPoint {
-    /// Ends the connection to who serves it: whoever still uses it gets errors, and who serves it sees that it is over.
-    /// Where the control file system of FUSE is not mounted it stays until nobody uses it.
-    pub fn abort(&self) {
-        let _ = fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
-    }
-}
-
-const SOURCE_PREFIX: &str = "tabane:";
-
-/// What stands in front of a mount of this cluster in /proc/mounts.
-pub fn source_of(cluster: &Cluster) -> String {
-    format!("{SOURCE_PREFIX}{:08x}", cluster.id >> 96)
-}
-
-/// All mounts of Tabane on this machine, the latest last.
-pub fn mount_points() -> Vec<MountPoint> {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    text.lines().filter_map(parse_line).collect()
-}
-
-/// The mount on a directory; of several the one on top.
-pub fn mount_on(directory: &Path) -> Option<MountPoint> {
-    mount_points().into_iter().rev().find(|mount| mount.directory == directory)
-}
-
-/// The mount of memory with this source on a directory, if it is the one on top.
-pub fn memory_mount_on(directory: &Path, source: &str) -> Option<MountPoint> {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let last = text.lines().rev().filter_map(parse_any).find(|(_, mount)| mount.directory == directory);
-    last.filter(|(kind, mount)| *kind == "tmpfs" && mount.source == source).map(|(_, mount)| mount)
-}
-
-/// One line of mountinfo about a mount of Tabane.
-fn parse_line(line: &str) -> Option<MountPoint> {
-    let (kind, mount) = parse_any(line)?;
-    // By mount(2) the type is fuse, by fusermount3 fuse.tabane.
-    (matches!(kind, "fuse" | "fuse.tabane") && mount.source.starts_with(SOURCE_PREFIX)).then_some(mount)
-}
-
-/// One line of mountinfo, as proc(5) has it: the type of the file system, and the mount.
-fn parse_any(line: &str) -> Option<(&str, MountPoint)> {
-    let (front, back) = line.split_once(" - ")?;
-    let mut back = back.split(' ');
-    let kind = back.next()?;
-    let mut front = front.split(' ').skip(2);
-    let connection = front.next()?.rsplit_once(':')?.1.to_owned();
-    let directory = unescape(front.nth(1)?);
-    let source = unescape(back.next()?).to_string_lossy().into_owned();
-    let options = back.next().unwrap_or_default().to_owned();
-    Some((kind, MountPoint { directory: directory.into(), source, options, connection }))
-}
-
-/// Blanks and the like are written as a backslash and three octal digits.
-fn unescape(text: &str) -> OsString {
-    let bytes = text.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut position = 0;
-    while position < bytes.len() {
-        let digits = bytes.get(position + 1..position + 4).and_then(|digits| std::str::from_utf8(digits).ok());
-        let escaped = digits.filter(|_| bytes[position] == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        plain.push(escaped.unwrap_or(bytes[position]));
-        position += if escaped.is_some() { 4 } else { 1 };
-    }
-    OsString::from_vec(plain)
-}
 
 /// An absolute path without `.`, `..` and symbolic links. What it names is not asked, for it may be a mount that nobody
 /// serves any more.
@@ -243,20 +165,6 @@ pub fn remove_records(run_directory: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Goal: mounts are found in the kernel's list with what is odd in their names, others are passed over.
-    #[test]
-    fn mountinfo_is_understood() {
-        let line = "36 35 98:0 / /mnt/a\\040b\\134c rw,noatime shared:1 - fuse.tabane tabane:0a1b2c3d rw,user_id=0";
-        let mount = parse_line(line).unwrap();
-        assert_eq!(mount.directory, PathBuf::from("/mnt/a b\\c"));
-        assert_eq!((mount.source.as_str(), mount.options.as_str()), ("tabane:0a1b2c3d", "rw,user_id=0"));
-        assert_eq!(mount.connection, "0");
-        assert!(parse_line("36 35 0:71 / /mnt rw,noatime - fuse tabane:0a1b2c3d rw").unwrap().connection == "71");
-        assert_eq!(parse_line("36 35 98:0 / /mnt rw - fuse other:0a1b2c3d rw"), None);
-        assert_eq!(parse_line("36 35 98:0 / /mnt rw - ext4 /dev/sda rw"), None);
-        assert_eq!(parse_line("nonsense"), None);
-    }
 
     /// Goal: a record is what was written down, also of a directory with blanks; cut ones are none.
     #[test]

@@ -1,21 +1,17 @@
 //! A command's way to its cluster: where the cluster file is, and a client on a loop of its own.
 
-use crate::arguments::{Arguments, environment};
+use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
 use crate::globbing::{expanded, is_special};
 use crate::text::size_short;
 use crate::together::race;
-use client::{CLUSTER_FILE_NAME, Cluster, Contact, FileSystem, Options, Status, Traffic, load_cluster};
+use client::{
+    CLUSTER_FILE_NAME, Cluster, Contact, FileSystem, Options, Status, Traffic, default_run_directory, load_cluster,
+};
 use reactor::{DriverKind, Reactor};
 use std::future::Future;
 use std::path::PathBuf;
 use std::rc::Rc;
-
-/// The run directory of those who name none.
-pub fn default_run_directory() -> PathBuf {
-    let parent = environment("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
-    parent.unwrap_or_else(|| PathBuf::from("/tmp")).join(format!("tabane-{}", reactor::process::user()))
-}
 
 /// Where the cluster is: the run directory or the cluster file. What stands on the command line comes first; of two
 /// that do not, and of two that do, the run directory, as with `down`.

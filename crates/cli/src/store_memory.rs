@@ -10,8 +10,8 @@
 //! 2. All mounts of a start together are no larger than what was free around them.
 
 use crate::failure::io_words;
-use crate::mounts::memory_mount_on;
 use crate::settings::Settings;
+use client::mounts::memory_mount_on;
 use reactor::pages::{huge_page_size, memory_available, mount_memory};
 use reactor::process::{file_system_space, is_memory, unmount};
 use std::fs;

@@ -10,11 +10,10 @@ use crate::names::listing::DirectoryListing;
 use crate::names::search::{FoundPage, Search, SearchStream};
 use crate::open_files::file::{File, OpenHow};
 use crate::open_files::locks::Locker;
-use crate::options::{Options, load_cluster, take_variables};
+use crate::options::{Options, own_cluster};
 use crate::servers::Actor;
 use reactor::{Reactor, Shared};
 use std::io::{IoSlice, IoSliceMut};
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -51,16 +50,9 @@ impl Client {
         Client::connect((*self.cluster).clone(), Options { session: None, ..(*self.options).clone() })
     }
 
-    /// A client of the cluster whose run directory or cluster file `TABANE_CLUSTER` names, with the options of this
-    /// process.
+    /// A client of the cluster of this process (`own_cluster`), with its options.
     pub fn from_environment() -> Result<Client> {
-        let [path] = take_variables(["TABANE_CLUSTER"]);
-        let path = path.ok_or_else(|| {
-            let words =
-                "TABANE_CLUSTER is not set: set it to the run directory of a cluster, or run this under `tabane run`";
-            Error::new(Status::NotFound, words)
-        })?;
-        Client::connect(load_cluster(Path::new(&path))?, Options::of_this_process()?)
+        Client::connect(own_cluster()?, Options::of_this_process()?)
     }
 
     /// Runs an async piece of work on the client's file system and waits for it.

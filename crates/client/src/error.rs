@@ -108,3 +108,13 @@ impl From<Failure> for RequestError {
         RequestError::Server(failure)
     }
 }
+
+/// What a failure of this machine's own system is called.
+pub fn status_of_system(error: &std::io::Error) -> Status {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Status::NotFound,
+        std::io::ErrorKind::NotADirectory => Status::NotDirectory,
+        std::io::ErrorKind::PermissionDenied => Status::AccessDenied,
+        _ => Status::Io,
+    }
+}

@@ -17,6 +17,7 @@ pub mod descriptors;
 mod error;
 mod filesystem;
 mod flush;
+pub mod mounts;
 mod names;
 mod open_files;
 mod options;
@@ -28,7 +29,7 @@ pub use bytes::ranges::Allocation;
 pub use bytes::stage::CacheState;
 pub use bytes::stripe::FileRange;
 pub use compare::Comparison;
-pub use error::{Error, Result};
+pub use error::{Error, Result, status_of_system};
 pub use filesystem::{FileSystem, total};
 pub use flush::FlushReport;
 pub use names::directory::{DirectoryEntry, DirectoryStream};
@@ -39,7 +40,10 @@ pub use open_files::contact::Contact;
 pub use open_files::file::{File, OpenHow};
 pub use open_files::kept_entries::EntryKeeper;
 pub use open_files::locks::{Locker, lock_range};
-pub use options::{Bounds, CLUSTER_FILE_NAME, OptionRow, Options, TABLE, load_cluster, take_variables};
+pub use options::{
+    Bounds, CLUSTER_FILE_NAME, OptionRow, Options, TABLE, default_run_directory, load_cluster, own_cluster,
+    take_variables,
+};
 pub use servers::Traffic;
 pub use servers::relaying::Relaying;
 pub use wire::credentials::{Credentials, Groups};

@@ -1,13 +1,13 @@
 //! The client's options: one table that names each, with its environment variable, default, unit and help. The
 //! environment is read here once, when a client is made.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, status_of_system};
 use crate::open_files::contact::Contact;
 use crate::servers::relaying::Relaying;
 use reactor::trust::{self, Distrust};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use wire::credentials::{Credentials, Groups};
 use wire::label::Label;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
@@ -160,6 +160,35 @@ pub fn take_variables<const N: usize>(names: [&str; N]) -> [Option<String>; N] {
     names.map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
 }
 
+/// The run directory of a cluster whose users name none, of `tabane up` and all who look for it.
+pub fn default_run_directory() -> PathBuf {
+    let [parent] = take_variables(["XDG_RUNTIME_DIR"]);
+    let parent = parent.map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
+    parent.unwrap_or_else(|| PathBuf::from("/tmp")).join(format!("tabane-{}", reactor::process::user()))
+}
+
+/// The cluster of this process: that of the run directory or cluster file that `TABANE_CLUSTER` names, else that of the
+/// default run directory.
+///
+/// Errors: there is none, or what is there is not to be trusted; the words say what to do.
+pub fn own_cluster() -> Result<Cluster> {
+    if let [Some(path)] = take_variables(["TABANE_CLUSTER"]) {
+        return load_cluster(Path::new(&path));
+    }
+    let path = default_run_directory();
+    load_cluster(&path).map_err(|error| match error.status {
+        Status::NotFound => Error::new(
+            Status::NotFound,
+            format!(
+                "TABANE_CLUSTER is not set, and no cluster is up in {}: start one with `tabane up`, run this under \
+                 `tabane run`, or set TABANE_CLUSTER to the run directory of one",
+                path.display()
+            ),
+        ),
+        _ => error,
+    })
+}
+
 impl Options {
     /// The options of this process: effective user, groups and umask as the kernel has them, the rest from the
     /// environment.
@@ -258,11 +287,7 @@ pub fn load_cluster(path: &Path) -> Result<Cluster> {
     };
     let (text, owner) = read().map_err(|distrust| {
         let status = match &distrust {
-            Distrust::System(_, error) => match error.kind() {
-                std::io::ErrorKind::NotFound => Status::NotFound,
-                std::io::ErrorKind::PermissionDenied => Status::AccessDenied,
-                _ => Status::Io,
-            },
+            Distrust::System(_, error) => status_of_system(error),
             _ => Status::AccessDenied,
         };
         let advice = match &distrust {

@@ -90,6 +90,10 @@ static void files(void) {
     CHECK(tabane_is_local(layout.first) == 1);
     FAILS(tabane_is_local(layout.servers), EINVAL);
     FAILS(tabane_is_local(-1), EINVAL);
+    char below[8];
+    FAILS(tabane_path_below_mount("/dev/null", below, sizeof below), EXDEV);
+    FAILS(tabane_path_below_mount(NULL, below, sizeof below), EINVAL);
+    FAILS(tabane_path_below_mount("/dev/null", NULL, 1), EINVAL);
 
     struct stat st;
     CHECK(tabane_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == SIZE + 35000);

@@ -6,10 +6,10 @@
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words, show};
 use crate::paths::join;
-use crate::session::{cluster_path, default_run_directory, open_reactor};
+use crate::session::{cluster_path, open_reactor};
 use crate::text::{plural, size_words};
 use crate::work::{Urgency, Work, run_all};
-use client::{CLUSTER_FILE_NAME, load_cluster};
+use client::{CLUSTER_FILE_NAME, default_run_directory, load_cluster};
 use reactor::backing::{BackingDirectory, BackingError, BackingTree, FileKind, Identity, ListEntry, ListPosition};
 use server::HiddenName;
 use std::cell::{Cell, RefCell};

@@ -287,7 +287,7 @@ fn say_mounted(record: &HostsRecord) {
 }
 
 fn say_where(path: &Path) {
-    if *path == crate::session::default_run_directory() {
+    if *path == client::default_run_directory() {
         println!("run directory {} (the default one: commands find it by themselves)", path.display());
     } else {
         println!("run directory {0}; for other commands, also on the hosts: export TABANE_CLUSTER={0}", path.display());
