@@ -44,7 +44,8 @@ pub enum Progress {
     Blocked(Notice<()>),
     /// Nothing happened; to be tried again when this has come about. Its failure is the request's.
     After(LocalFuture<Result<(), Failure>>),
-    /// The reply's parameters come from this.
+    /// The reply's parameters come from this. What was done before it is first polled is undone where it is dropped
+    /// then: a client's request that has queued for longer than its time begins anew.
     Later(LocalFuture<Result<Vec<u8>, Failure>>),
 }
 

@@ -107,28 +107,46 @@ fn finish(
     if let Some(leased) = core.read_lease_end(file) {
         return Ok(Progress::Blocked(leased));
     }
-    // Until it is cut it is open in nobody's name: what the session has opened before must outlive a failure.
-    let (session, number) = (caller.peer.session, core.open_number(caller, &[file])?);
-    core.hold_open(file, number);
-    let ended = move |core: &Rc<Core>, is_open: bool| {
-        if is_open {
-            core.register_open(session, file, number);
-        }
-        core.closed(number, file, number);
-    };
-    match truncate::truncate(core, caller, file, 0, Some(number), reply) {
-        Ok(Progress::Later(cut)) => {
-            let core = core.clone();
-            Ok(Progress::Later(Box::pin(async move {
-                let result = cut.await;
-                ended(&core, result.is_ok());
-                result
-            })))
-        }
+    let held = HeldOpen::new(core, file, core.open_number(caller, &[file])?);
+    let session = caller.peer.session;
+    match truncate::truncate(core, caller, file, 0, Some(held.number), reply) {
+        Ok(Progress::Later(cut)) => Ok(Progress::Later(Box::pin(async move {
+            let result = cut.await;
+            held.end(session, result.is_ok());
+            result
+        }))),
         other => {
-            ended(core, other.is_ok());
+            held.end(session, other.is_ok());
             other
         }
+    }
+}
+
+/// A file that is open until it has been cut, in nobody's name: what the session has opened before must outlive a
+/// failure. A cut that is given up before it has begun ends it too.
+struct HeldOpen {
+    core: Rc<Core>,
+    file: FileId,
+    number: u64,
+}
+
+impl HeldOpen {
+    fn new(core: &Rc<Core>, file: FileId, number: u64) -> HeldOpen {
+        core.hold_open(file, number);
+        HeldOpen { core: core.clone(), file, number }
+    }
+
+    /// Hands it over to the session, if the cut has succeeded.
+    fn end(self, session: u64, is_open: bool) {
+        if is_open {
+            self.core.register_open(session, self.file, self.number);
+        }
+    }
+}
+
+impl Drop for HeldOpen {
+    fn drop(&mut self) {
+        self.core.closed(self.number, self.file, self.number);
     }
 }
 
