@@ -2,7 +2,9 @@
 # make test      all tests and lints
 # make models    loom models of the memory that processes share: all orders in which two can meet
 # make suites    public test suites and ordinary programs judge two mounts of a cluster (as root; the quick form;
-#                FULL=1: the full one, which takes hours, after the same on ext4)
+#                FULL=1: the full one, which takes hours, after the same on ext4, and mpi-suites)
+# make mpi-suites   public tests of MPI-IO judge libtabane_mpiio.so, by MPICC (mpicc) and MPIEXEC (mpiexec); FULL=1:
+#                those of mpi4py, HDF5 and PnetCDF too
 # make mpiio     libtabane_mpiio.so for the MPI whose compiler is MPICC (mpicc); mpiio-test tries it, with the same
 #                programs over tmpfs beside it. MPIIO: where it goes
 # make install   PREFIX=/usr/local (default); make uninstall takes everything away again
@@ -24,9 +26,10 @@ JOBS ?= 2
 LANES ?= 3
 SETUP ?= 1
 MPICC ?= mpicc
+MPIEXEC ?= mpiexec
 MPIIO ?= $(CARGO_TARGET_DIR)/mpiio
 
-.PHONY: all setup build test models suites mpiio mpiio-test demo install uninstall deb tarball book book-test
+.PHONY: all setup build test models suites mpi-suites mpiio mpiio-test demo install uninstall deb tarball book book-test
 
 all: build
 
@@ -55,7 +58,16 @@ models: setup
 	  $(CARGO) test --profile checked -p shm --test loom_models
 
 suites: build
-	@python3 -B scripts/suites/run.py $(if $(FULL),full --lanes $(LANES),quick) --programs $(RELEASE) --tools $(CARGO_TARGET_DIR)/suites
+	@python3 -B scripts/suites/run.py $(if $(FULL),full --lanes $(LANES),quick) \
+	  --programs $(RELEASE) --tools $(CARGO_TARGET_DIR)/suites
+
+ifdef FULL
+suites: mpi-suites
+endif
+
+mpi-suites: build mpiio
+	@python3 -B scripts/suites/mpi.py $(if $(FULL),full,quick) --programs $(RELEASE) --mpicc $(MPICC) \
+	  --mpiexec "$(MPIEXEC)" --library $(MPIIO)/libtabane_mpiio.so --tools $(CARGO_TARGET_DIR)/suites-mpi
 
 # One library for each kind of MPI; it finds libtabane beside itself.
 mpiio:
