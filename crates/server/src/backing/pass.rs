@@ -138,7 +138,8 @@ impl Pass {
             let left = match found.filter(|found| is_next(found, &expected)) {
                 Some(found) => {
                     backing.sync_names(&directory).await?;
-                    (entry.behind.known, entry.behind.same_as) = (Some(known_as(&found, &expected)), next.id);
+                    entry.behind.known = Some(known_as(&found, &expected));
+                    entry.behind.same_as = self.owner_of_next(entry, next.id).await?;
                     Some(next.clone()).filter(|next| entry.id == Some(next.id))
                 }
                 None => None,
@@ -159,6 +160,18 @@ impl Pass {
         });
         self.names = names;
         Ok(())
+    }
+
+    /// Whose what was put behind a name is. It is nobody's if the inode has left the name before its home knew of that
+    /// place: it is carried anew then, and if it comes back nobody may take it for carried.
+    async fn owner_of_next(&self, entry: &ChangedEntry, id: FileId) -> Result<FileId, Failure> {
+        if entry.id == Some(id) {
+            return Ok(id);
+        }
+        let carried = self.core.ask_carried_of(id).await?;
+        let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
+        let is_known = carried.names.is_none() || carried.place.iter().chain(&carried.next).any(is_entry);
+        Ok(if is_known { id } else { FileId::default() })
     }
 
     /// What ought to be at a name that was about to get something. Of a file that was updated where it is the home may
