@@ -5,8 +5,9 @@
 #                FULL=1: the full one, which takes hours, after the same on ext4, and mpi-suites)
 # make mpi-suites   public tests of MPI-IO judge libtabane_mpiio.so, by MPICC (mpicc) and MPIEXEC (mpiexec); FULL=1:
 #                those of mpi4py, HDF5 and PnetCDF too
-# make mpiio     libtabane_mpiio.so for the MPI whose compiler is MPICC (mpicc); mpiio-test tries it, with the same
-#                programs over tmpfs beside it. MPIIO: where it goes
+# make mpiio     libtabane_mpiio.so for the MPI whose compiler is MPICC (mpicc), for `tabane run --mpi MPI`; MPI is what
+#                follows the dot of MPICC, else mpi. mpiio-test tries it, with the same programs over tmpfs beside it.
+#                MPIIO: where it goes (target/mpiio/MPI); `make install` installs what lies below target/mpiio
 # make install   PREFIX=/usr/local (default); make uninstall takes everything away again
 # make book      the book as web pages (takes mdbook); make book-test checks it and runs every command that it shows
 # make deb       a Debian package; make tarball an archive with programs that need no library (PACKAGES: where they go)
@@ -27,7 +28,9 @@ LANES ?= 3
 SETUP ?= 1
 MPICC ?= mpicc
 MPIEXEC ?= mpiexec
-MPIIO ?= $(CARGO_TARGET_DIR)/mpiio
+# The kind of MPI, by Debian's names of compilers: mpich of mpicc.mpich.
+MPI ?= $(or $(patsubst .%,%,$(suffix $(notdir $(firstword $(MPICC))))),mpi)
+MPIIO ?= $(CARGO_TARGET_DIR)/mpiio/$(MPI)
 
 .PHONY: all setup build test models suites mpi-suites mpiio mpiio-test demo install uninstall deb tarball book book-test
 
@@ -75,7 +78,7 @@ mpiio:
 	@mkdir -p $(MPIIO)
 	@ln -sf $(RELEASE)/libtabane.so $(MPIIO)/libtabane.so.0
 	$(MPICC) -std=gnu11 -O2 -g -Wall -Wextra -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden -Icrates/capi/include \
-	  -o $(MPIIO)/libtabane_mpiio.so mpiio/*.c $(MPIIO)/libtabane.so.0 -Wl,-rpath,'$$ORIGIN' -ldl -lpthread
+	  -o $(MPIIO)/libtabane_mpiio.so mpiio/*.c $(MPIIO)/libtabane.so.0 -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' -ldl -lpthread
 
 mpiio-test: mpiio
 	@sh mpiio/tests/run.sh $(RELEASE) $(MPIIO) $(MPICC) $(MPIIO_TESTS)
@@ -96,7 +99,7 @@ demo: build
 
 install: build
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" PROGRAMS="$(RELEASE)" LIBRARIES="$(RELEASE)" VERSION="$(VERSION)" \
-	  sh scripts/install.sh install
+	  MPIIO="$(CARGO_TARGET_DIR)/mpiio" sh scripts/install.sh install
 	@echo "tabane is in $(PREFIX)/bin; 'make uninstall PREFIX=$(PREFIX)' takes everything away again"
 
 uninstall:

@@ -2,7 +2,8 @@
 # Installs what `make build` made, or takes it away again.
 #
 #   install.sh install      PREFIX, DESTDIR as usual; PROGRAMS and LIBRARIES: the directories that cargo left them in;
-#                           LIBDIR: PREFIX/lib unless set; VERSION. RELOCATABLE=1: pkg-config files that find their own place.
+#                           LIBDIR: PREFIX/lib unless set; VERSION. MPIIO: where libtabane_mpiio.so of kinds of MPI are,
+#                           if any. RELOCATABLE=1: pkg-config files that find their own place.
 #   install.sh uninstall    what the list in PREFIX/share/tabane/installed names, and directories that were made for it
 set -eu
 
@@ -59,6 +60,12 @@ install_all() {
         place 644 "$LIBRARIES/lib$name.so" "$libraries/lib$name.so.$VERSION"
         point "lib$name.so.$VERSION" "$libraries/lib$name.so.0"
         point "lib$name.so.0" "$libraries/lib$name.so"
+    done
+    # Those that have been built, each for a kind of MPI.
+    for file in "${MPIIO:-/nonexistent}"/*/libtabane_mpiio.so; do
+        [ -f "$file" ] || continue
+        kind=${file%/*}
+        place 644 "$file" "lib/tabane/${kind##*/}/libtabane_mpiio.so"
     done
     place 644 "$sources/crates/capi/include/tabane.h" include/tabane.h
     place 644 "$sources/crates/chfs/include/chfs.h" include/chfs.h

@@ -33,6 +33,7 @@ mod mode;
 mod mount;
 mod mount_status;
 mod mounts;
+mod mpi;
 mod options;
 mod paths;
 mod pin;

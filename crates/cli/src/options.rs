@@ -186,6 +186,14 @@ pub static TABLE: &[OptionRow] = &[
         "FILE.html",
         "write a report of the run into this file at the end, by tabane-report",
     ),
+    choice_of_command(
+        "mpi",
+        "mpi",
+        "",
+        Value::Text,
+        "KIND",
+        "preload the library for MPI-IO of this kind of MPI, as mpich, or the one at this path",
+    ),
     flag("web", "", "serve a live page, at 127.0.0.1 unless ADDRESS says otherwise"),
     choice_of_command(
         "from",

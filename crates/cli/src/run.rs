@@ -33,6 +33,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let report = crate::report::wanted(arguments)?;
     let mount = crate::mount::wanted(arguments)?;
+    crate::mpi::library(arguments)?;
     check_no_hosts(arguments)?;
     let path = arguments.path("run-directory").unwrap_or_else(|| own_name(default_run_directory()));
     let raised = raise(arguments, &path, &reactor, &signals, true)?;
@@ -50,6 +51,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 /// The same with the servers on other hosts, and the mount on all of them.
 fn on_hosts(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outcome {
     let report = crate::report::wanted(arguments)?;
+    crate::mpi::library(arguments)?;
     let path = arguments.path("run-directory").unwrap_or_else(|| own_name(hosts::default_run_directory()));
     let path = hosts::up_for_a_while(arguments, reactor, signals, &path)?;
     let warmed = crate::warm::warm(arguments, reactor, signals, &path, true);
@@ -120,6 +122,9 @@ fn run_command(reactor: &Reactor, signals: &Signals, arguments: &Arguments, run_
     command.env("TABANE_CLUSTER", run_directory).env("CHFS_SERVER", run_directory);
     if let Some(contact) = arguments.text("contact") {
         command.env("TABANE_CONTACT", contact);
+    }
+    if let Some(library) = crate::mpi::library(arguments)? {
+        command.env("LD_PRELOAD", crate::mpi::preloads(&library));
     }
     run_program(reactor, signals, "run", command)
 }

@@ -83,6 +83,26 @@ fn warm_stores() {
     assert!(words.contains("8.0 MiB of 1 store warmed in ") && words.ends_with("hello\n"), "{words}");
 }
 
+/// Goal: `run --mpi` has the library before the command, and what is preloaded already behind it; of a library that is
+/// not there it says so before anything is made.
+#[test]
+fn libraries_for_mpi_are_preloaded() {
+    let ground = Ground::new("mpi");
+    let kind = ground.path.join("kind");
+    std::fs::create_dir(&kind).unwrap();
+    // The loader says that it is none, and goes on.
+    let library = kind.join("libtabane_mpiio.so");
+    std::fs::write(&library, "").unwrap();
+    let words = ["run", "--servers", "1", "--mpi", kind.to_str().unwrap(), "--", "sh", "-c", "echo $LD_PRELOAD"];
+    let output = ground.command(&words).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\n", library.display()));
+    let complaint = ground.fail(2, &["run", "--servers", "1", "--mpi", "none-of-them", "--", "true"]);
+    assert!(complaint.contains("`make mpiio MPICC=...`"), "{complaint}");
+    let complaint = ground.fail(2, &["run", "--servers", "1", "--mpi", "/no/where", "--", "true"]);
+    assert!(complaint.contains("at this path"), "{complaint}");
+    assert!(!ground.run_directory().exists(), "nothing was made");
+}
+
 /// Goal: a second `up` on the same run directory changes nothing and says what to do.
 #[test]
 fn second_up() {

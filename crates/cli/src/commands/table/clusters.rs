@@ -46,7 +46,7 @@ const MOUNT: [&str; 9] =
     ["mount", "threads", "io-uring", "keep-entries", "allow-other", "suid", "dev", "cache", "contact"];
 
 static UP_OPTIONS: [&str; 44] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
-static RUN_OPTIONS: [&str; 46] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "report"], &MOUNT]);
+static RUN_OPTIONS: [&str; 47] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "report", "mpi"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
@@ -321,6 +321,8 @@ pub static ROWS: &[Command] = &[
             "With --report a page says at the end what the servers did meanwhile, and what should be changed.",
             "With --hosts the servers are on other hosts, as those of 'up'; the command runs here, and --mount mounts \
              here and on all of them.",
+            "With --mpi the command and what it starts have libtabane_mpiio.so for that MPI before them (LD_PRELOAD), \
+             so that calls of MPI-IO on tabane:/PATH and below a mount go to the servers by themselves.",
         ],
         example: "tabane run --servers 4 -- sh -c 'tabane cp -r input :/ && ./simulate'\ntabane run --hosts auto -- srun ./simulate",
         options: &RUN_OPTIONS,
