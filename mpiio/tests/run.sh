@@ -5,6 +5,8 @@
 #
 #   run.sh PROGRAMS LIBRARY-DIRECTORY MPICC [TEST...]
 #
+# `fortran` is examples/mpiio.f90, by MPIF90 (the name of MPICC with mpif90 in place of mpicc).
+#
 # MPIEXEC: the command that goes before "-n 4" (mpiexec). ALONE=1: over tabane: alone, where nothing is compared, for an
 # MPI whose own library is not up to these tests.
 set -eu
@@ -14,7 +16,8 @@ shift 3
 sources=$(cd "$(dirname "$0")" && pwd)
 : "${MPIEXEC:=mpiexec}" "${PROCESSES:=4}"
 # What MPICH's own library does not stand, or does not count right, runs over tabane: alone.
-compared="views pointers requests files atomic"
+compared="views pointers requests files atomic fortran"
+: "${MPIF90:=$(echo "$mpicc" | sed 's/mpicc/mpif90/')}"
 alone="large random_types external32 collective"
 
 if [ "${TABANE_MPIIO_WORK:-}" = "" ]; then
@@ -36,13 +39,15 @@ failures=0
 
 # run PLACE OUTPUT TEST [with the library]
 run() {
+    place=$1
+    [ "$3" != fortran ] || place=$1/field
     if [ "${4:-}" ]; then
         # shellcheck disable=SC2086 # MPIEXEC has options
-        $MPIEXEC -n "$PROCESSES" env TABANE_MPIIO_EXPLAIN=1 LD_PRELOAD="$library" "$work/$3" "$1" \
+        $MPIEXEC -n "$PROCESSES" env TABANE_MPIIO_EXPLAIN=1 LD_PRELOAD="$library" "$work/$3" "$place" \
             </dev/null >"$2" 2>"$2.errors"
     else
         # shellcheck disable=SC2086
-        $MPIEXEC -n "$PROCESSES" "$work/$3" "$1" </dev/null >"$2" 2>"$2.errors"
+        $MPIEXEC -n "$PROCESSES" "$work/$3" "$place" </dev/null >"$2" 2>"$2.errors"
     fi
 }
 
@@ -61,9 +66,13 @@ try() {
     rm -rf "$work/plain" "$work/beside" "$work/ours" "$work"/*.out "$work"/*.errors
     mkdir "$work/plain" "$work/beside"
     "$programs/tabane" mkdir "/$test"
-    $mpicc -std=gnu11 -Wall -Wextra -O1 -o "$work/$test" "$sources/$test.c"
+    case $test in
+    fortran) $MPIF90 -O1 -Wall -o "$work/$test" "$sources/../../examples/mpiio.f90" ;;
+    *) $mpicc -std=gnu11 -Wall -Wextra -O1 -o "$work/$test" "$sources/$test.c" ;;
+    esac
     run "tabane:/$test" "$work/ours.out" "$test" with || { fail "$test: over tabane:"; return; }
-    grep -q '^done$' "$work/ours.out" || { fail "$test: over tabane: it did not come to its end"; return; }
+    grep -q '^done$\|read what their neighbours wrote$' "$work/ours.out" ||
+        { fail "$test: over tabane: it did not come to its end"; return; }
     "$programs/tabane" cp -r ":/$test" "$work/ours" >/dev/null 2>&1
     ls -A "$work/ours" | grep shared && fail "$test: a hidden file is left"
     mkdir "$work/mount/$test.mounted"
