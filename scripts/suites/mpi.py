@@ -32,7 +32,6 @@ HERE = ROOT / "scripts" / "suites"
 BY_NAMES = [
     ("mpich", "simple_collective", "removes its file by unlink(2)"),
     ("romio", "external32", "reads its file by fopen(3)"),
-    ("romio", "misc", "removes its file by unlink(2)"),
     ("pnetcdf", "*", "looks at its files by open(2) before MPI does"),
     ("hdf5", "t_pread", "opens its files by open(2) too"),
     ("hdf5", "t_filters_parallel", "makes files by open(2) on one process, and opens them by MPI"),
