@@ -220,7 +220,7 @@ static void join_with_all(struct file *file, struct survey *survey) {
     pthread_mutex_unlock(&lock);
     PMPI_Type_contiguous(sizeof *survey, MPI_BYTE, &type);
     PMPI_Type_commit(&type);
-    PMPI_Allreduce(MPI_IN_PLACE, survey, 1, type, joining, file->comm);
+    reduce_all(survey, 1, type, joining, file->comm);
     PMPI_Type_free(&type);
 }
 

@@ -147,7 +147,7 @@ static struct notice tell_all(struct group *group, struct notice mine) {
     struct notice all = mine;
     if (!group->is_shared) {
         int64_t values[3] = {mine.next, mine.limit, -mine.has_failed};
-        PMPI_Allreduce(MPI_IN_PLACE, values, 3, MPI_INT64_T, MPI_MIN, group->comm);
+        reduce_all(values, 3, MPI_INT64_T, MPI_MIN, group->comm);
         return (struct notice){values[0], values[1], -values[2]};
     }
     struct notice *notices = group->meeting->notices;

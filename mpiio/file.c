@@ -5,6 +5,7 @@
 #include <tabane.h>
 
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,14 +192,25 @@ int raise_problem(MPI_File handle, const struct problem *problem) {
     return code;
 }
 
+int reduce_all(void *values, int count, MPI_Datatype type, MPI_Op operation, MPI_Comm comm) {
+    MPI_Request request;
+    int is_over = 0, result = PMPI_Iallreduce(MPI_IN_PLACE, values, count, type, operation, comm, &request);
+    while (result == MPI_SUCCESS && !is_over) {
+        result = PMPI_Test(&request, &is_over, MPI_STATUS_IGNORE);
+        if (!is_over)
+            sched_yield();
+    }
+    return result;
+}
+
 int64_t agree(struct file *file, struct problem *problem, int64_t value, const char *is_same) {
     if (file->process_count == 1)
         return value;
     /* One reduction: the class and the first process that has it, and the least and the largest value. */
-    int64_t mine[3] = {0, value, -value}, all[3];
+    int64_t all[3] = {0, value, -value};
     if (problem->class != MPI_SUCCESS)
-        mine[0] = ((int64_t)problem->class << 32) | (int64_t)(INT32_MAX - file->rank);
-    if (PMPI_Allreduce(mine, all, 3, MPI_INT64_T, MPI_MAX, file->comm) != MPI_SUCCESS) {
+        all[0] = ((int64_t)problem->class << 32) | (int64_t)(INT32_MAX - file->rank);
+    if (reduce_all(all, 3, MPI_INT64_T, MPI_MAX, file->comm) != MPI_SUCCESS) {
         fail(problem, MPI_ERR_OTHER, "tabane: the processes can't agree on the end of a collective call");
         return value;
     }

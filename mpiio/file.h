@@ -114,6 +114,12 @@ int raise_problem(MPI_File handle, const struct problem *problem);
 const char *words_of_code(int code);
 
 /*
+ * Combines values of all processes, in place. MPI's own calls keep the core while they wait for the others, and servers
+ * of this node may need it: this one lets go of it between looks.
+ */
+int reduce_all(void *values, int count, MPI_Datatype type, MPI_Op operation, MPI_Comm comm);
+
+/*
  * All processes learn of the first one's problem, if any has one. Returns the largest `value` and `flags` joined;
  * with `is_same`, values that differ are a problem (MPI_ERR_NOT_SAME, with `what` in its words). Waits for all.
  */
