@@ -390,8 +390,8 @@ fn interrupted_copies_say_so() {
 }
 
 /// Goal: directories that an interrupted copy made have the modes of their sources, in both directions; one that was
-/// there before keeps its own. Method: a tree whose deepest directory holds so much that it is under way when the signal
-/// comes: inwards one large file, outwards one file with 40 names, each of which is copied by itself.
+/// there before keeps its own. Method: a tree whose deepest directory holds so much that it is under way when the
+/// signal comes: inwards one large file, outwards one file with 40 names, each of which is copied by itself.
 #[test]
 fn interrupted_copies_leave_directories_usable() {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
