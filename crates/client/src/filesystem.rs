@@ -126,10 +126,12 @@ impl FileSystem {
         self.servers.reactor.spawn(Class::Metadata, async move { files.close(&file).await });
     }
 
-    /// To be called before the process ends: returns when all servers know what was closed. Without it, files that were
+    /// To be called before the process ends: returns when all servers know what was closed, and what this client has
+    /// counted. Without it, files that were
     /// open last may count as open until the session is forgotten.
     pub async fn finish(&self) {
         self.servers.settle_closes().await;
+        self.servers.tell_counters_and_wait().await;
     }
 
     /// Asks a server for a sign of life.

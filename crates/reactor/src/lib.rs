@@ -68,8 +68,10 @@ pub use service::{
 };
 pub use shared::Shared;
 pub use shm::cells::{CELL_SIZE_MIN, CellPlace};
+pub use shm::client_counters::{COUNTER_COUNT, ClientCounter, ClientCounters};
 pub use shm::copying::bytes_copied;
 pub use shm::hazard_pointers::HAZARD_COUNT;
+pub use shm::mapping::Mapped;
 pub use shm::stamps::STAMPS_SIZE;
 pub use shm::submission::{
     INTENT_LOCK_COUNT, LeftoverFault, QUEUE_COUNT, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE,

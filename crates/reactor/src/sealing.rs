@@ -17,6 +17,8 @@ use crate::hazard_pointers::HazardPointers;
 use crate::short_circuit::{SharedStore, StampedRegion, StoreMapping};
 use crate::stream::{Readiness, Socket, Stream, Way};
 use aegis::aegis128x2::{Aegis128X2, Aegis128X2Mac};
+use shm::client_counters::{ClientCounter, ClientCounters};
+use shm::mapping::Mapped;
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -338,6 +340,14 @@ impl Socket for SealedSocket {
 
     fn hazards(&self) -> Option<Rc<HazardPointers>> {
         self.stream.hazards()
+    }
+
+    fn counters(&self) -> Option<Mapped<ClientCounters>> {
+        self.stream.counters()
+    }
+
+    fn count(&self, counts: &[(ClientCounter, u64)]) -> bool {
+        self.stream.count(counts)
     }
 
     fn mapping(&self) -> Option<Rc<StoreMapping>> {

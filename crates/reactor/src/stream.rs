@@ -7,6 +7,8 @@
 use crate::Reactor;
 use crate::hazard_pointers::HazardPointers;
 use crate::short_circuit::{SharedStore, StampedRegion, StoreMapping};
+use shm::client_counters::{ClientCounter, ClientCounters};
+use shm::mapping::Mapped;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -194,6 +196,14 @@ pub trait Socket {
     fn hazards(&self) -> Option<Rc<HazardPointers>> {
         None
     }
+    /// As [`Stream::counters`].
+    fn counters(&self) -> Option<Mapped<ClientCounters>> {
+        None
+    }
+    /// As [`Stream::count`].
+    fn count(&self, _counts: &[(ClientCounter, u64)]) -> bool {
+        false
+    }
     /// As [`Stream::mapping`].
     fn mapping(&self) -> Option<Rc<StoreMapping>> {
         None
@@ -335,6 +345,16 @@ impl Stream {
     /// What a peer holds that was lent a region.
     pub fn hazards(&self) -> Option<Rc<HazardPointers>> {
         self.0.socket.hazards()
+    }
+
+    /// What a peer counts that does things by itself, where it shares memory with us.
+    pub fn counters(&self) -> Option<Mapped<ClientCounters>> {
+        self.0.socket.counters()
+    }
+
+    /// Counts something that was done without the peer. False where it shares no memory with us.
+    pub fn count(&self, counts: &[(ClientCounter, u64)]) -> bool {
+        self.0.socket.count(counts)
     }
 
     /// What the peer has lent, once it is here.

@@ -6,6 +6,7 @@
 //! | [`cells`] | a server | clients read | sequence-lock cells |
 //! | [`stamps`] | a server | clients read | version stamps of 64 KiB of a large memory |
 //! | [`hazard_pointers`] | a client | its server looks | what a client has open |
+//! | [`client_counters`] | a client | its server looks | what a client does by itself |
 //! | [`submission`] | clients | their server takes it up | submission queues, intent locks, words of written files |
 //! | [`segment`] | both | | two rings of bytes, and sleep and wake-up |
 //! | [`mapping_lock`] | a lender | borrowers | locks on open files that tell who has pages mapped |
@@ -72,6 +73,7 @@
 //! | `WakeLook` | full fence | peer: bytes or room / wishes | SleepLook | `sleep_for_bytes` |
 
 pub mod cells;
+pub mod client_counters;
 pub mod copying;
 pub mod hazard_pointers;
 pub mod mapping;

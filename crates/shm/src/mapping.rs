@@ -2,6 +2,7 @@
 
 use crate::check;
 use std::any::Any;
+use std::fmt;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -132,6 +133,12 @@ impl<T: Layout> Mapped<T> {
         #[cfg(loom)]
         let value = Rc::new(T::default());
         Mapped { first: NonNull::from(value.as_ref()), memory: value }
+    }
+}
+
+impl<T: Layout> fmt::Debug for Mapped<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Mapped")
     }
 }
 

@@ -13,6 +13,7 @@
 //!    many lines from the cache of a core that has just read them costs more than to write others.
 
 use crate::check;
+use crate::client_counters::{ClientCounter, ClientCounters};
 #[cfg(not(loom))]
 use crate::copying::{copy, copy_streaming};
 use crate::hazard_pointers::Hazards;
@@ -52,7 +53,9 @@ pub struct SegmentArea {
     _unused: Padding<{ 2048 - 1280 }>,
     /// What the caller holds.
     hazards: Hazards,
-    _unused_behind: Padding<{ 4096 - 2048 - 640 }>,
+    /// What the caller did by itself.
+    counters: ClientCounters,
+    _unused_behind: Padding<{ 4096 - 2048 - 640 - 64 }>,
     bytes: [RingBytes; 2],
 }
 
@@ -91,6 +94,7 @@ const _: () = {
     assert!(size_of::<RingArea>() == 512 && size_of::<SleepArea>() == 2 * LINE_SIZE);
     assert!(offset_of!(RingArea, taken) == 128 && offset_of!(SenderLine, origin) == 8);
     assert!(offset_of!(SegmentArea, sleeps) == 1024 && offset_of!(SegmentArea, hazards) == 2048);
+    assert!(offset_of!(SegmentArea, counters) == 2048 + 640);
     assert!(offset_of!(SegmentArea, bytes) == 4096 && SEGMENT_SIZE == 4096 + 2 * RING_SIZE);
 };
 
@@ -241,6 +245,19 @@ impl Segment {
         let memory: Rc<dyn Any> = Rc::new(self.area.clone());
         // SAFETY: they lie in the segment, which is held with them.
         unsafe { Mapped::at((&raw const self.area.hazards).cast(), memory) }
+    }
+
+    /// Caller: counts what it did by itself.
+    #[inline]
+    pub fn count(&self, counter: ClientCounter, count: u64) {
+        self.area.counters.add(counter, count);
+    }
+
+    /// What the caller did by itself.
+    pub fn counters(&self) -> Mapped<ClientCounters> {
+        let memory: Rc<dyn Any> = Rc::new(self.area.clone());
+        // SAFETY: they lie in the segment, which is held with them.
+        unsafe { Mapped::at((&raw const self.area.counters).cast(), memory) }
     }
 
     #[inline]

@@ -133,6 +133,7 @@ decoders!(
     AwaitLockRequest,
     AwaitPermitRequest,
     AwaitPermitReply,
+    NoteCountersRequest,
     ReturnPermitRequest,
     TestLockReply,
     AnnounceDirectoryRequest,

@@ -238,6 +238,21 @@ message! {
 }
 
 message! {
+    /// `NoteCounters`: what a client that shares no memory with the server has done without it since the connection
+    /// began (docs/counters.md). Only numbers that have grown count, so it may be sent again. Reply: `Empty`.
+    pub struct NoteCountersRequest {
+        pub cached_opens: u64,
+        pub cached_looks: u64,
+        pub short_circuit_reads: u64,
+        pub short_circuit_bytes: u64,
+        pub leased_reads: u64,
+        pub leased_bytes: u64,
+        pub answers: u64,
+        pub answer_ns: u64,
+    }
+}
+
+message! {
     /// `ReturnPermit`: it is not needed any more, whether it was granted or is still waited for. Reply: `Empty`.
     pub struct ReturnPermitRequest {
         pub number: u64,

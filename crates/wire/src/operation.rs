@@ -113,6 +113,7 @@ operations! {
     KeepEntries = 24, LEVEL_CLIENT, Metadata, false;
     AwaitPermit = 25, LEVEL_CLIENT, Metadata, false;
     ReturnPermit = 26, LEVEL_CLIENT, Metadata, false;
+    NoteCounters = 27, LEVEL_CLIENT, Metadata, false;
     Announce = 64, LEVEL_GLIMPSE, Metadata, false;
     ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;
     TruncateChunks = 66, LEVEL_PARTICIPANT, Metadata, false;

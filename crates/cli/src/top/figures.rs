@@ -56,14 +56,17 @@ fn class_sum(value: &Value, key: &str) -> u64 {
     CLASSES.iter().map(|class| number(&value[*class], key)).sum()
 }
 
-fn totals_of(classes: &Value, time_ns: u64, busy_ns: u64) -> Totals {
-    let operations = class_sum(classes, "finished");
+/// `clients` is what these did without the server.
+fn totals_of(classes: &Value, clients: &Value, time_ns: u64, busy_ns: u64) -> Totals {
+    let sum = |keys: &[&str]| keys.iter().map(|key| number(clients, key)).sum::<u64>();
+    let alone = sum(&["cached_opens", "cached_looks", "short_circuit_reads", "leased_reads"]);
+    let operations = class_sum(classes, "finished") + alone;
     Totals {
         time_ns,
         operations,
         started: class_sum(classes, "arrivals"),
         wait_ns: class_sum(classes, "req_waittime_ns"),
-        bytes_read: class_sum(classes, "bytes_out"),
+        bytes_read: class_sum(classes, "bytes_out") + sum(&["short_circuit_bytes", "leased_bytes"]),
         bytes_written: class_sum(classes, "bytes_in"),
         busy_ns,
     }
@@ -73,7 +76,8 @@ impl Report {
     /// Reads a server's report. What is missing in it counts as zero.
     pub fn parse(report: &Value) -> Report {
         let classes = &report["classes"];
-        let mut totals = totals_of(classes, number(report, "uptime_ns"), number(&report["loop"], "busy_ns"));
+        let (uptime_ns, busy_ns) = (number(report, "uptime_ns"), number(&report["loop"], "busy_ns"));
+        let mut totals = totals_of(classes, &report["clients"], uptime_ns, busy_ns);
         // Our own questions are finished one by one, and the one that this report answers is active.
         let own = &report["operations"][OWN_OPERATION];
         totals.operations -= totals.operations.min(number(own, "finished"));
@@ -101,7 +105,9 @@ impl Report {
             bytes_free: number(&report["store"], "bytes_free"),
             kinds: kinds.collect(),
             samples: samples
-                .map(|sample| totals_of(sample, number(sample, "time_ns"), number(sample, "busy_ns")))
+                .map(|sample| {
+                    totals_of(sample, &sample["clients"], number(sample, "time_ns"), number(sample, "busy_ns"))
+                })
                 .collect(),
         }
     }

@@ -19,6 +19,7 @@ use crate::servers::Servers;
 use crate::servers::join::join_all;
 use crate::shared_memory::short_circuit::Found;
 use crate::shared_memory::snapshot::Snapshot;
+use reactor::ClientCounter;
 use reactor::channel::Call;
 use std::io::{IoSlice, IoSliceMut};
 use wire::layout::ChunkRange;
@@ -350,6 +351,8 @@ impl Servers {
         if let [FileRange { offset, size }] = *ranges
             && let Some(count) = self.read_leases.read(file.id, places, offset, size as usize, || self.reactor.now())
         {
+            let home = self.home_of(file.id)?;
+            self.count(home, &[(ClientCounter::LeasedReads, 1), (ClientCounter::LeasedBytes, count as u64)]);
             return Ok(offset + count as u64);
         }
         let mut sessions_lost = self.sessions_lost();
@@ -445,7 +448,11 @@ impl Servers {
             if let (Some(piece), None) = (pieces.next(), pieces.next()) {
                 // Most reads: of one chunk, whose places are known already or soon.
                 match self.copy_known(file, &[piece], places).await {
-                    Found::Copied => return Ok(true),
+                    Found::Copied => {
+                        let server = self.cluster.chunk_server(file.id, &file.layout, piece.chunk_index);
+                        self.count_read(server, piece.size as usize);
+                        return Ok(true);
+                    }
                     Found::Hole => return Ok(false),
                     Found::Unknown => {}
                 }
@@ -454,13 +461,27 @@ impl Servers {
         let size = ranges.iter().map(|range| range.size_before(end)).sum::<u64>() as usize;
         let mut shares = deal(&self.cluster, file.id, &file.layout, (ranges, end), Destination::new(places));
         if let [share] = &mut shares[..] {
-            return Ok(self.read_short_circuit(file, share, size).await);
+            let is_read = self.read_short_circuit(file, share, size).await;
+            if is_read {
+                self.count_read(share.server, share.size);
+            }
+            return Ok(is_read);
         }
         if !shares.iter().all(|share| self.may_short_circuit(share.server)) {
             return Ok(false);
         }
         let read = join_all(shares.iter_mut().map(|share| self.read_short_circuit(file, share, size))).await;
-        Ok(read.into_iter().all(|read| read))
+        let is_read = read.into_iter().all(|read| read);
+        if is_read {
+            shares.iter().for_each(|share| self.count_read(share.server, share.size));
+        }
+        Ok(is_read)
+    }
+
+    /// Counts a read by short circuit from one server's store.
+    fn count_read(&self, server: u32, size: usize) {
+        let counts = [(ClientCounter::ShortCircuitReads, 1), (ClientCounter::ShortCircuitBytes, size as u64)];
+        self.count(server, &counts);
     }
 
     /// Asks all servers of ranges for their pieces before `end`. All of that is filled, with zeros where nothing is

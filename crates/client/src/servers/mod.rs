@@ -1,5 +1,6 @@
 //! The channels to all servers, opened when first used, and the one way in which requests leave the client.
 
+pub(crate) mod counters;
 pub(crate) mod join;
 pub(crate) mod relaying;
 
@@ -11,6 +12,7 @@ use crate::open_files::kept_entries::KeptEntries;
 use crate::open_files::locks::LockBook;
 use crate::open_files::read_leases::ReadLeases;
 use crate::options::Options;
+use crate::servers::counters::UntoldCounters;
 use crate::servers::relaying::Relays;
 use crate::shared_memory::registered_buffers::RegisteredBuffers;
 use crate::shared_memory::short_circuit::PlaceCache;
@@ -85,6 +87,7 @@ pub(crate) struct Common {
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
+    pub(crate) untold: UntoldCounters,
     /// Looks at attribute caches since a server was last asked instead.
     pub(crate) looks: Cell<u32>,
     /// The last tree change that the cache is right about.
@@ -177,6 +180,7 @@ impl Common {
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),
+            untold: UntoldCounters::default(),
             looks: Cell::new(0),
             tree_known: Cell::new(0),
             tree_seen: Cell::new((0, 0)),
@@ -219,7 +223,10 @@ impl Common {
             let channel = Channel::new(&self.reactor, options);
             let own = self.own.clone();
             channel.observe(Rc::new(move |turnabout| match (own.upgrade(), turnabout) {
-                (Some(servers), Turnabout::Lost) => servers.lost(server),
+                (Some(servers), Turnabout::Lost) => {
+                    servers.begin_counters_anew(server);
+                    servers.lost(server);
+                }
                 (Some(servers), Turnabout::Renewed { session_known, life }) => {
                     servers.renewed(server, session_known, life);
                 }
@@ -262,7 +269,9 @@ impl Common {
         self.round_trips.set(self.round_trips.get() + 1);
         self.send_due(server).await;
         let channel = self.channel(server);
+        let answer = self.await_answer(&call);
         let result = channel.call(call).await;
+        self.count_answer(server, answer);
         if result.as_ref().is_err_and(is_too_old) {
             self.begin_tree_anew(channel.tree_number(), server);
         } else if channel.tree_number() > self.tree_seen.get().0 {

@@ -16,7 +16,7 @@ use crate::open_files::HeldFile;
 use crate::open_files::file::OpenHow;
 use crate::servers::Servers;
 use crate::shared_memory::snapshot::{CellVersion, Snapshot};
-use reactor::{CellPlace, StoreMapping};
+use reactor::{CellPlace, ClientCounter, StoreMapping};
 use wire::attribute_cache::{
     AttributeCacheShape, Bucket, CELL_WORDS, FirstBytes, LINE_WORDS, NameState, Table, TableKey, attributes_in,
     directory_words, first_bytes_in, tree_word, writable_words,
@@ -231,7 +231,7 @@ impl Servers {
             home if home == server => view.step(|view| view.inode(named)).await?.attributes,
             home => self.cached_inode(home, named.file).await?,
         };
-        view.snapshot.holds().then_some(attributes)
+        view.snapshot.holds().then(|| self.count_look(server, attributes))
     }
 
     /// Whether the name's server shows that a name is not there, in a directory that is. False if it has to be asked.
@@ -245,7 +245,13 @@ impl Servers {
         view.step(|view| view.tree(target.known)).await?;
         view.step(|view| view.permission(target.parent.id, directory_words(target.parent.id))).await?;
         view.no_name(target).await?;
-        view.snapshot.holds().then_some(())
+        view.snapshot.holds().then(|| self.count_look(server, ()))
+    }
+
+    /// Counts a look that has come to something.
+    fn count_look<T>(&self, server: u32, found: T) -> T {
+        self.count(server, &[(ClientCounter::CachedLooks, 1)]);
+        found
     }
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
@@ -259,7 +265,7 @@ impl Servers {
         let mut view = self.view(home)?;
         let inode = view.step(|view| view.inode(NamedFile { file, place: None })).await?;
         let cell = view.snapshot.version_of(inode.place)?;
-        view.snapshot.holds().then_some((inode.attributes, cell))
+        view.snapshot.holds().then(|| self.count_look(home, (inode.attributes, cell)))
     }
 
     /// Opens a file that is there, as its server shows it now, and holds it. Nothing if the server has to be asked.
@@ -325,6 +331,7 @@ impl Servers {
         }
         self.note_first_bytes(file, first, &inode);
         self.note_open_held(file, HeldFile { hazard, inode, made: None });
+        self.count(server, &[(ClientCounter::CachedOpens, 1)]);
         Some(attributes)
     }
 

@@ -21,6 +21,7 @@ pub use call::{Call, ChannelOptions, ChannelStatistics, Failure, Reply};
 
 use crate::link::RawSlice;
 use crate::{Nanos, Reactor, StoreMapping};
+use shm::client_counters::ClientCounter;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -115,6 +116,19 @@ impl Channel {
         match &self.0.state.borrow().connection {
             ChannelConnection::Open { stream, .. } => stream.mapping(),
             _ => None,
+        }
+    }
+
+    /// Whether a call would go out at once.
+    pub fn is_connected(&self) -> bool {
+        matches!(self.0.state.borrow().connection, ChannelConnection::Open { .. })
+    }
+
+    /// Counts things that are done without the server. False where it shares no memory with us.
+    pub fn count(&self, counts: &[(ClientCounter, u64)]) -> bool {
+        match &self.0.state.borrow().connection {
+            ChannelConnection::Open { stream, .. } => stream.count(counts),
+            _ => false,
         }
     }
 

@@ -23,6 +23,8 @@ use crate::short_circuit::{SharedStore, StampedRegion, StoreMapping};
 use crate::stream::{ListenSocket, Listener, Parties, Readiness, Socket, Stream, Way};
 use crate::submission::Bell;
 use crate::system::{INCOMING, Watch, check};
+use shm::client_counters::{ClientCounter, ClientCounters};
+use shm::mapping::Mapped;
 use shm::segment::{SEGMENT_SIZE, Segment, WANTS_BYTES, WANTS_ROOM, before_last_look};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -334,6 +336,17 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
 
     fn hazards(&self) -> Option<Rc<HazardPointers>> {
         self.port.segment().map(|segment| HazardPointers::new(segment.hazards()))
+    }
+
+    fn counters(&self) -> Option<Mapped<ClientCounters>> {
+        self.port.segment().map(|segment| segment.counters())
+    }
+
+    fn count(&self, counts: &[(ClientCounter, u64)]) -> bool {
+        self.port.segment().is_some_and(|segment| {
+            counts.iter().for_each(|(counter, count)| segment.count(*counter, *count));
+            true
+        })
     }
 
     fn mapping(&self) -> Option<Rc<StoreMapping>> {

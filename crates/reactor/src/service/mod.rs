@@ -30,6 +30,8 @@ use crate::short_circuit::SharedStore;
 use crate::{Class, HazardPointers, Listener, MappingLock, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
 use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
 use queue::{Queue, WAITING_SHARED_SIZE, waiting_max};
+use shm::client_counters::ClientCounters;
+use shm::mapping::Mapped;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -74,6 +76,8 @@ pub struct Peer {
     pub mapping_lock: Option<Borrowing>,
     /// Where a peer that was lent a region says what is to be kept for it.
     pub hazards: Option<Hazards>,
+    /// Where a client that shares memory with us counts what it does by itself.
+    pub counters: Option<Mapped<ClientCounters>>,
     /// The queue in which it submits changes.
     pub queue: Option<usize>,
 }
@@ -103,7 +107,7 @@ pub trait Service: 'static {
     /// A peer has proved itself. Answers whether its session is known here, since before the last of the `welcomes`
     /// that it has received; without any a new one begins. An error refuses the connection.
     fn connected(&self, peer: &Peer, welcomes: u64) -> Result<bool, Status>;
-    /// A peer that was just taken in is lent a region from now on.
+    /// A peer that was just taken in shares memory with us: it is lent a region from now on, or counts there.
     fn shared(&self, _peer: &Peer) {}
     fn disconnected(&self, peer: &Peer);
     /// A request whose header and parameters are here. Its body, if any, waits until it is received or the reply is
@@ -534,6 +538,7 @@ impl Serving {
             tag: Cell::new(0),
             mapping_lock: None,
             hazards: None,
+            counters: None,
             queue: None,
         };
         let known = if self.is_foreign(hello, origin) {
@@ -549,9 +554,10 @@ impl Serving {
         };
         if hello.role == Role::Client {
             self.share(stream, &mut peer);
+            peer.counters = stream.counters();
         }
         stream.prepare();
-        if peer.hazards.is_some() {
+        if peer.hazards.is_some() || peer.counters.is_some() {
             self.service.shared(&peer);
         }
         let connection = Rc::new(Connection::new(peer, stream.clone(), &guest.stream, is_relayed));

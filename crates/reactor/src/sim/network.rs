@@ -14,6 +14,8 @@ use crate::Nanos;
 use crate::hazard_pointers::HazardPointers;
 use crate::short_circuit::StoreMapping;
 use crate::stream::{Listener, Readiness, Stream};
+use shm::client_counters::ClientCounters;
+use shm::mapping::Mapped;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -101,13 +103,15 @@ pub(super) struct SimConnection {
     /// What the called end lends the caller.
     pub(super) shared: Option<Rc<StoreMapping>>,
     pub(super) hazards: Option<Rc<HazardPointers>>,
+    pub(super) counters: Option<Mapped<ClientCounters>>,
     /// Nobody holds the caller's end: it is a connection that is repeated, and sends what it was overheard to say.
     is_repeated: bool,
 }
 
 impl SimConnection {
     fn new(ends: [SimEnd; 2]) -> SimConnection {
-        SimConnection { ends, overheard: Vec::new(), shared: None, hazards: None, is_repeated: false }
+        let (overheard, is_repeated) = (Vec::new(), false);
+        SimConnection { ends, overheard, shared: None, hazards: None, counters: None, is_repeated }
     }
 
     /// Notes what the caller sends.
@@ -358,8 +362,7 @@ impl Network {
             SimEnd::new(called.node, called.address, EndState::Unborn),
         ];
         let again = self.new_id();
-        self.connections
-            .insert(again, SimConnection { ends, overheard, shared: None, hazards: None, is_repeated: true });
+        self.connections.insert(again, SimConnection { overheard, is_repeated: true, ..SimConnection::new(ends) });
         let at = universe.time.get() + universe.between(self.latency.0, self.latency.1);
         self.schedule(at, NetworkEvent::Connect { connection: again });
     }

@@ -7,6 +7,8 @@ use super::world::{NodeId, Universe};
 use crate::hazard_pointers::HazardPointers;
 use crate::short_circuit::{SharedStore, StampedRegion, StoreMapping};
 use crate::stream::{ListenSocket, Socket, Stream};
+use shm::client_counters::{ClientCounter, ClientCounters};
+use shm::mapping::Mapped;
 use shm::submission::LeftoverFault;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -179,6 +181,7 @@ impl Socket for SimSocket {
             hazards.ignore();
         }
         connection.hazards = Some(hazards.clone());
+        connection.counters = Some(Mapped::alone());
         connection.shared = Some(region.mapping(self.universe.trust.get(), shared, Some(hazards)));
         true
     }
@@ -187,6 +190,18 @@ impl Socket for SimSocket {
         let network = self.universe.network.borrow();
         let connection = network.connections.get(&self.connection)?;
         connection.hazards.clone()
+    }
+
+    fn counters(&self) -> Option<Mapped<ClientCounters>> {
+        let network = self.universe.network.borrow();
+        network.connections.get(&self.connection)?.counters.clone()
+    }
+
+    fn count(&self, counts: &[(ClientCounter, u64)]) -> bool {
+        self.counters().is_some_and(|counters| {
+            counts.iter().for_each(|(counter, count)| counters.add(*counter, *count));
+            true
+        })
     }
 
     fn mapping(&self) -> Option<Rc<StoreMapping>> {

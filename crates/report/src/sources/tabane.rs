@@ -64,6 +64,8 @@ struct ServerReport {
     connections_refused: Option<i64>,
     relay_bytes: Option<i64>,
     #[serde(default)]
+    clients: ClientTotals,
+    #[serde(default)]
     jobs: Vec<JobReport>,
     #[serde(default)]
     samples: Vec<SampleReport>,
@@ -92,6 +94,33 @@ struct JobTotals {
     service_ns: i64,
     bytes_in: i64,
     bytes_out: i64,
+    clients: ClientTotals,
+}
+
+/// What clients did without a server, as they have counted it themselves.
+#[derive(Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct ClientTotals {
+    cached_opens: i64,
+    cached_looks: i64,
+    short_circuit_reads: i64,
+    short_circuit_bytes: i64,
+    leased_reads: i64,
+    leased_bytes: i64,
+}
+
+impl ClientTotals {
+    fn reads(&self) -> i64 {
+        self.short_circuit_reads.saturating_add(self.leased_reads)
+    }
+
+    fn read_bytes(&self) -> i64 {
+        self.short_circuit_bytes.saturating_add(self.leased_bytes)
+    }
+
+    fn looks(&self) -> i64 {
+        self.cached_opens.saturating_add(self.cached_looks)
+    }
 }
 
 impl JobReport {
@@ -155,6 +184,8 @@ struct SampleReport {
     #[serde(default)]
     number: i64,
     time_ns: Nanos,
+    #[serde(default)]
+    clients: ClientTotals,
     #[serde(default)]
     jobs: Vec<JobReport>,
     busy_ns: Option<i64>,
@@ -313,7 +344,7 @@ impl Documents {
             }
             known = sample.time_ns;
             let moment = Moment { name, seen: sample.time_ns, offset, collected, line: self.begun };
-            moment.classes(&sample.data, &sample.metadata, sink)?;
+            moment.classes(&sample.data, &sample.metadata, &sample.clients, sink)?;
             moment.number("loop_busy_ns", sample.busy_ns, sink)?;
             moment.number("bytes_free", sample.bytes_free, sink)?;
             moment.number("journal_used", sample.journal_used, sink)?;
@@ -325,7 +356,7 @@ impl Documents {
         // What a later question prints again of the time before is not taken twice.
         self.last_samples.insert(name.to_owned(), known.max(report.wall_clock_ns));
         let moment = Moment { name, seen: report.wall_clock_ns, offset, collected, line: self.begun };
-        moment.classes(&report.classes.data, &report.classes.metadata, sink)?;
+        moment.classes(&report.classes.data, &report.classes.metadata, &report.clients, sink)?;
         for job in &report.jobs {
             let number = last.map_or(0, |(number, _)| number + 1);
             self.job_at(&moment, job, number, last, sink)?;
@@ -382,7 +413,7 @@ impl Documents {
         self.started = Some(self.started.map_or(begun, |started| started.min(begun)));
         let moment = Moment { name, seen, offset, collected, line: self.begun };
         let none = || ClassReport { arrivals: Some(0), req_active_ns: Some(0), ..ClassReport::default() };
-        moment.classes(&none(), &none(), sink)?;
+        moment.classes(&none(), &none(), &ClientTotals::default(), sink)?;
         let operations = report.operations.keys().map(|name| (name.clone(), none())).collect();
         let zero = ServerReport {
             wall_clock_ns: seen,
@@ -396,6 +427,7 @@ impl Documents {
             channels: Vec::new(),
             connections_refused: Some(0),
             relay_bytes: Some(0),
+            clients: ClientTotals::default(),
             jobs: Vec::new(),
             samples: Vec::new(),
         };
@@ -429,8 +461,15 @@ impl Moment<'_> {
     }
 
     /// What samples have too. How many wait and are at work are means over time: what requests have waited, and were at
-    /// work, by the time that passed.
-    fn classes(&self, data: &ClassReport, metadata: &ClassReport, sink: &mut impl Sink) -> Outcome {
+    /// work, by the time that passed. What clients read and looked at without the server is read and done as well; how
+    /// long that waited nobody knows.
+    fn classes(
+        &self,
+        data: &ClassReport,
+        metadata: &ClassReport,
+        clients: &ClientTotals,
+        sink: &mut impl Sink,
+    ) -> Outcome {
         let came =
             |class: &ClassReport| class.arrivals.unwrap_or_else(|| class.finished.saturating_add(class.req_active));
         let mut counters = Counters::default();
@@ -445,9 +484,9 @@ impl Moment<'_> {
         }
         self.put(Subject::Service(SERVICE.to_owned()), counters, sink)?;
         let mut counters = Counters::default();
-        counters[Counter::ReadBytes as usize] = Some(data.bytes_out);
+        counters[Counter::ReadBytes as usize] = Some(data.bytes_out.saturating_add(clients.read_bytes()));
         counters[Counter::WriteBytes as usize] = Some(data.bytes_in);
-        counters[Counter::Operations as usize] = Some(metadata.finished);
+        counters[Counter::Operations as usize] = Some(metadata.finished.saturating_add(clients.looks()));
         self.put(Subject::Target(STORE.to_owned()), counters, sink)
     }
 
@@ -459,11 +498,11 @@ impl Moment<'_> {
             (Counter::Wait, totals.req_waittime_ns / 1000),
             (Counter::ActiveCount, totals.arrivals),
             (Counter::Active, totals.service_ns / 1000),
-            (Counter::Reads, totals.reads),
-            (Counter::ReadBytes, totals.bytes_out),
+            (Counter::Reads, totals.reads.saturating_add(totals.clients.reads())),
+            (Counter::ReadBytes, totals.bytes_out.saturating_add(totals.clients.read_bytes())),
             (Counter::Writes, totals.writes),
             (Counter::WriteBytes, totals.bytes_in),
-            (Counter::Operations, totals.metadata),
+            (Counter::Operations, totals.metadata.saturating_add(totals.clients.looks())),
         ] {
             counters[counter as usize] = Some(value);
         }
@@ -475,7 +514,7 @@ impl Moment<'_> {
             names.iter().filter_map(|name| report.operations.get(*name)).map(|operation| operation.finished).sum()
         };
         let mut counters = Counters::default();
-        counters[Counter::Reads as usize] = Some(finished(&["Read"]));
+        counters[Counter::Reads as usize] = Some(report.clients.reads().saturating_add(finished(&["Read"])));
         counters[Counter::Writes as usize] = Some(finished(&["Write", "Append", "CommitRegistered"]));
         self.put(Subject::Target(REQUESTS.to_owned()), counters, sink)?;
         let store = &report.store;
@@ -493,6 +532,8 @@ impl Moment<'_> {
             ("read_leases_awaited", contact("read_leases_awaited")),
             ("connections_refused", report.connections_refused),
             ("relay_bytes", report.relay_bytes),
+            ("client_read_bytes", Some(report.clients.read_bytes())),
+            ("client_looks", Some(report.clients.looks())),
             ("data_failed", Some(report.classes.data.failed)),
             ("resends", resends),
         ] {

@@ -142,6 +142,7 @@ impl Core {
             tag: Cell::new(NO_JOB),
             mapping_lock: None,
             hazards: None,
+            counters: None,
             queue: None,
         };
         Caller { peer: Rc::new(peer), origin: None, deadline }

@@ -206,6 +206,7 @@ pub fn is_access(operation: Operation) -> bool {
             | O::KeepEntries
             | O::AwaitLock
             | O::ReturnPermit
+            | O::NoteCounters
             | O::StatFileSystem
     )
 }

@@ -17,7 +17,7 @@ use crate::sessions::throttle;
 use crate::tree::shares::WaitPolicy;
 use reactor::ReplyBody;
 use std::rc::Rc;
-use wire::messages::{GlimpseDirectoryRequest, GlimpseRequest};
+use wire::messages::{GlimpseDirectoryRequest, GlimpseRequest, NoteCountersRequest};
 use wire::operation::LEVEL_CLIENT;
 use wire::{Decode, Encode, Operation};
 
@@ -82,6 +82,12 @@ fn encoded<R: Encode>(answer: Result<(R, ReplyBody), Failure>, reply: &mut Vec<u
     let (params, body) = answer?;
     params.encode(reply);
     Ok(body)
+}
+
+/// `NoteCounters`.
+fn note_counters(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
+    core.statistics.note_client(&caller.peer, &NoteCountersRequest::from_bytes(params)?);
+    Ok(Progress::Done)
 }
 
 /// The row of an operation.
@@ -221,6 +227,7 @@ pub fn row(operation: Operation) -> OperationRow {
         O::ReturnPermit => {
             row(Step(|core, caller, params, _| throttle::return_permit(core, caller, params))).no_consequence()
         }
+        O::NoteCounters => row(Step(|core, caller, params, _| note_counters(core, caller, params))).no_consequence(),
         O::KeepEntries => row(Parked(Core::keep_entries)).no_consequence(),
         O::CloseHeld => row(Step(|core, caller, params, _| contact::close_held(core, caller, params))).no_consequence(),
         O::ReclaimHeld => row(Step(contact::reclaim_held)).no_consequence(),

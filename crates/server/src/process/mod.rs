@@ -406,7 +406,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("permits, and who waits for them", (bounds.permits + bounds.permit_waiters) as u64 * 256),
         ("locks of files, and who waits for them", ((bounds.lock_ranges + bounds.lock_waiters) * 128) as u64),
         ("bytes of copies between servers", handlers::COPY_COUNT_MAX * u64::from(COPY_SIZE_MAX) * 2),
-        ("counters and samples", Statistics::memory_max()),
+        ("counters and samples", Statistics::memory_max(connections)),
         ("names shared to other servers", core.leases.delegations.memory_max(core.cluster.server_count())),
         ("names shared by other servers", core.leases.contact.memory_max()),
         ("contents told to clients", core.leases.read_leases.memory_max()),

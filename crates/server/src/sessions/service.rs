@@ -103,6 +103,7 @@ impl Service for Front {
     }
 
     fn shared(&self, peer: &Peer) {
+        self.core.statistics.shared(peer);
         if let Some(holding) = &peer.hazards {
             self.core.holder_connected(peer.connection, holding.0.clone());
         }

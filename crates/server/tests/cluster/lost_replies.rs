@@ -253,7 +253,7 @@ const DEEDS: [(&str, Operation); 30] = [
 ];
 
 /// Requests of clients that change nothing but what their own connection or session is told of.
-const LOOKS: [Operation; 32] = [
+const LOOKS: [Operation; 33] = [
     // What has gone already is not there to go again.
     Operation::CacheState,
     // One that comes again begins nothing that the first one did not: a flush finds what is left to do.
@@ -283,6 +283,8 @@ const LOOKS: [Operation; 32] = [
     Operation::AwaitLock,
     Operation::AwaitPermit,
     Operation::ReturnPermit,
+    // Only numbers that have grown count: `statistics::clients`.
+    Operation::NoteCounters,
     // The simulator loses replies of contacts; what they opened ends with the session at the latest.
     Operation::OpenThrough,
     // Not sent again: `crates/sim/tests/kept_entries.rs`.

@@ -537,7 +537,11 @@ impl Caller {
         let server = self.cluster.chunk_server(file, &layout, pieces[0].chunk_index);
         let request = DataRequest { file, layout, pieces: Pieces(pieces), sums: Vec::new() };
         let reply = self.call(server, Operation::Read, &request).await?;
-        Ok((decode(&reply), reply.body))
+        let (params, mut bytes) = (decode(&reply), reply.body);
+        // Zeros at the end are not sent.
+        assert!(bytes.len() as u64 <= size);
+        bytes.resize(size as usize, 0);
+        Ok((params, bytes))
     }
 
     /// All names of a directory, from all servers, sorted.

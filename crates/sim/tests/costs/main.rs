@@ -18,10 +18,11 @@ use wire::Operation;
 /// `crates/sim/tests/scale.rs` counts it. Over a backing tree a server asks once for each file that it has a part of
 /// (AskPlace), and flushes ask about all that was changed; mounts that have entries kept ask each server all the time
 /// (KeepEntries). A large body of a file that is throttled takes an AwaitPermit before it and a ReturnPermit after it,
-/// which nobody waits for.
-const WITHOUT_LINE: [Operation; 28] = [
+/// which nobody waits for. Nor does anybody for what clients count (NoteCounters), once a second.
+const WITHOUT_LINE: [Operation; 29] = [
     Operation::AwaitPermit,
     Operation::ReturnPermit,
+    Operation::NoteCounters,
     Operation::OpenThrough,
     Operation::Delegate,
     Operation::Recall,

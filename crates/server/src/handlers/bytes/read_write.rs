@@ -112,6 +112,10 @@ pub fn read(core: &Core, params: &[u8]) -> Result<(ReadReply, ReplyBody), Failur
         }
         reads.push(read);
     }
+    // Who asks beyond the end of a file need not be sent zeros, and they are no bytes that were read.
+    while matches!(pieces.last(), Some(BodyPiece::Zero(_))) {
+        pieces.pop();
+    }
     Ok((reply, ReplyBody { pieces, guard: Some(Box::new(reads)) }))
 }
 

@@ -10,6 +10,7 @@ use crate::process::statistics::report::{
     CLASSES, counter_numbers, job_numbers, relay_numbers, store_numbers, table_numbers,
 };
 use crate::process::statistics::waits::{WaitGauge, WaitReason};
+use reactor::COUNTER_COUNT;
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -154,6 +155,18 @@ const JOBS: [Row; 10] = [
     ("bytes_out", "sent_bytes_total", Counter, "Bytes of data that answers have taken along"),
 ];
 
+/// What clients count themselves, of all and of each job.
+const CLIENTS: [Row; COUNTER_COUNT] = [
+    ("cached_opens", "client_cached_opens_total", Counter, "Opens that clients did by the attribute cache"),
+    ("cached_looks", "client_cached_looks_total", Counter, "Looks that clients took at the attribute cache"),
+    ("short_circuit_reads", "client_short_circuit_reads_total", Counter, "Reads that clients did by short circuit"),
+    ("short_circuit_bytes", "client_short_circuit_bytes_total", Counter, "Bytes that clients read by short circuit"),
+    ("leased_reads", "client_leased_reads_total", Counter, "Reads that clients did under read leases"),
+    ("leased_bytes", "client_leased_bytes_total", Counter, "Bytes that clients read under read leases"),
+    ("answers", "client_answers_total", Counter, "Answers that clients had to their requests"),
+    ("answer_ns", "client_answer_seconds_total", Counter, "Time that clients waited for answers"),
+];
+
 /// The numbers of something that a label tells apart from others.
 type Labelled = (String, Vec<(&'static str, u64)>);
 
@@ -167,6 +180,7 @@ fn job_label(kind: JobKind, job: &Job) -> String {
 
 /// The page.
 pub fn prometheus(core: &Core) -> String {
+    core.statistics.collect_clients();
     let turns = core.reactor.statistics();
     let mut numbers = vec![
         ("busy_ns", turns.busy_ns),
@@ -195,6 +209,10 @@ pub fn prometheus(core: &Core) -> String {
             page.put(row.1, "", row, *value);
         }
     }
+    for (row, (_, value)) in CLIENTS.iter().zip(core.statistics.client_totals().numbers()) {
+        page.head(row.1, row.2, &format!("{}.", row.3));
+        page.put(row.1, "", row, value);
+    }
     let mut operations = Vec::new();
     core.statistics.for_each(&mut |operation, counters| {
         operations.push((operation.name().to_owned(), counter_numbers(counters).to_vec()));
@@ -216,12 +234,15 @@ pub fn prometheus(core: &Core) -> String {
         .statistics
         .jobs()
         .iter()
-        .map(|(kind, job)| (job_label(kind, job), job_numbers(&job.counters).to_vec()))
+        .map(|(kind, job)| {
+            (job_label(kind, job), [&job_numbers(&job.counters)[..], &job.counters.clients.numbers()].concat())
+        })
         .collect();
     page.families(("operation", "operation"), &COUNTERS, &operations);
     page.families(("class", "class"), &COUNTERS, &CLASSES.map(class_of));
     page.families(("wait", "reason"), &WAITS, &WaitReason::ALL.each_ref().map(wait_of));
     page.families(("job", "job"), &JOBS, &jobs);
+    page.families(("job", "job"), &CLIENTS, &jobs);
     page.0
 }
 

@@ -6,6 +6,7 @@
 //! 2. There are at most `JOB_COUNT_MAX` entries.
 
 use super::RequestEnd;
+use super::clients::ClientCounts;
 use wire::Operation;
 use wire::label::Label;
 use wire::operation::OperationClass;
@@ -35,6 +36,8 @@ pub struct JobCounters {
     pub service_ns: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
+    /// What its clients did without this server, as they say.
+    pub clients: ClientCounts,
 }
 
 impl JobCounters {
@@ -49,6 +52,7 @@ impl JobCounters {
         self.service_ns += other.service_ns;
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
+        self.clients.add(&other.clients);
     }
 
     /// What came since these counters were `before`.
@@ -64,6 +68,7 @@ impl JobCounters {
             service_ns: self.service_ns - before.service_ns,
             bytes_in: self.bytes_in - before.bytes_in,
             bytes_out: self.bytes_out - before.bytes_out,
+            clients: self.clients.since(&before.clients),
         }
     }
 

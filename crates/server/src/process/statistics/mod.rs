@@ -4,12 +4,14 @@
 //! are begun or later; `req_waittime` is what they have waited; `req_active` counts those at work; service time runs
 //! from start to reply, but for what was waited meanwhile.
 
+pub mod clients;
 mod exposition;
 pub mod jobs;
 pub mod metrics;
 pub mod report;
 pub mod waits;
 
+use clients::{ClientCounts, Clients};
 use jobs::{JOB_SAMPLE_COUNT_MAX, JobCounters, JobSample, Jobs};
 use reactor::{Nanos, Peer};
 use std::cell::{Cell, Ref, RefCell};
@@ -17,6 +19,7 @@ use waits::{Asker, REASON_COUNT, WaitGauge, WaitReason};
 use wire::Operation;
 use wire::handshake::Role;
 use wire::label::LABEL_SIZE_MAX;
+use wire::messages::NoteCountersRequest;
 use wire::operation::OperationClass;
 
 /// Samples that are kept: ten minutes, one a second.
@@ -123,6 +126,8 @@ pub struct Sample {
     pub data: SampleClass,
     /// Request-nanoseconds that were waited, by `WaitReason`, of both classes.
     pub waits_ns: [u64; REASON_COUNT],
+    /// What clients did without this server.
+    pub clients: ClientCounts,
     /// What those jobs asked for in this second that took most, and all others together.
     pub jobs: Vec<JobSample>,
     pub journal_used: u64,
@@ -224,6 +229,7 @@ struct Tables {
     waits: [[WaitGauge; REASON_COUNT]; CLASS_COUNT],
     work: [WorkGauge; CLASS_COUNT],
     jobs: Jobs,
+    clients: Clients,
 }
 
 impl Tables {
@@ -285,6 +291,7 @@ impl Statistics {
                 waits: Default::default(),
                 work: Default::default(),
                 jobs: Jobs::default(),
+                clients: Clients::default(),
             }),
             samples: RefCell::new(Vec::with_capacity(SAMPLE_COUNT_MAX)),
             next_sample: Cell::new(0),
@@ -303,10 +310,45 @@ impl Statistics {
         });
     }
 
+    /// A client that was just connected shares memory with us, in which it counts what it does by itself.
+    pub fn shared(&self, peer: &Peer) {
+        if let (Some(counters), job) = (&peer.counters, peer.tag.get())
+            && job != NO_JOB
+        {
+            self.tables.borrow_mut().clients.connect(peer.connection, job, counters.clone());
+        }
+    }
+
     pub fn disconnected(&self, peer: &Peer) {
         if peer.tag.get() != NO_JOB {
-            self.tables.borrow_mut().jobs.disconnect(peer.tag.get());
+            let tables = &mut *self.tables.borrow_mut();
+            tables.clients.disconnect(peer.connection, &mut tables.jobs);
+            tables.jobs.disconnect(peer.tag.get());
         }
+    }
+
+    /// A client tells what it did by itself since it was connected.
+    pub fn note_client(&self, peer: &Peer, request: &NoteCountersRequest) {
+        if peer.tag.get() != NO_JOB {
+            let tables = &mut *self.tables.borrow_mut();
+            tables.clients.note(peer.connection, peer.tag.get(), request, &mut tables.jobs);
+        }
+    }
+
+    /// Looks at what clients do by themselves. Whether they have done anything since the last look.
+    pub fn collect_clients(&self) -> bool {
+        let tables = &mut *self.tables.borrow_mut();
+        tables.clients.collect(&mut tables.jobs)
+    }
+
+    /// Whether there are clients that may do anything without a word.
+    pub fn has_silent_clients(&self) -> bool {
+        self.tables.borrow().clients.has_silent()
+    }
+
+    /// What clients did without this server.
+    pub fn client_totals(&self) -> ClientCounts {
+        self.tables.borrow().clients.totals()
     }
 
     /// A request came in and waits to be started.
@@ -481,10 +523,11 @@ impl Statistics {
         (skipped..samples.len()).map(|index| samples[(next + index) % samples.len()].clone()).collect()
     }
 
-    /// Most bytes that the counters take.
-    pub fn memory_max() -> u64 {
+    /// Most bytes that the counters take, with so many connections.
+    pub fn memory_max(connections: u64) -> u64 {
         (Operation::TABLE_SIZE * size_of::<Counters>() + SAMPLE_COUNT_MAX * Sample::SIZE_MAX) as u64
             + Jobs::memory_max()
+            + Clients::memory_max(connections)
     }
 }
 

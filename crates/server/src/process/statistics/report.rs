@@ -2,6 +2,7 @@
 //! something happens.
 
 use crate::core::{Core, Failure};
+use crate::process::statistics::clients::ClientCounts;
 pub use crate::process::statistics::exposition::prometheus;
 use crate::process::statistics::jobs::JobCounters;
 use crate::process::statistics::waits::{WaitGauge, WaitReason};
@@ -32,19 +33,27 @@ pub fn statistics(core: &Core, params: &[u8]) -> Result<(Empty, ReplyBody), Fail
     Ok((Empty {}, ReplyBody { pieces: vec![BodyPiece::Bytes(text.into_bytes())], guard: None }))
 }
 
-/// Takes a sample each second until a second passes in which nothing came and nothing is under way.
+/// Takes a sample each second in which something happens, and one after it. Ends when a second passes in which nothing
+/// came and nothing is under way, and no client is there that may do things by itself.
 pub fn start_sampling(core: &Rc<Core>) {
     if core.statistics.sampling.replace(true) {
         return;
     }
     let core = core.clone();
     core.reactor.clone().spawn(Class::Background, async move {
+        let mut was_idle = false;
         loop {
             let before = core.statistics.arrivals.get();
             core.reactor.sleep(SAMPLE_INTERVAL_NS).await;
-            core.statistics.add_sample(sample(&core));
-            let idle = core.statistics.arrivals.get() == before && core.statistics.work_under_way() == 0;
-            if idle || core.life.is_stopping() {
+            let is_idle = !core.statistics.collect_clients()
+                && core.statistics.arrivals.get() == before
+                && core.statistics.work_under_way() == 0;
+            if !is_idle || !was_idle {
+                core.statistics.add_sample(sample(&core));
+            }
+            was_idle = is_idle;
+            // Clients that share memory with us may go on at any time without a request.
+            if core.life.is_stopping() || is_idle && !core.statistics.has_silent_clients() {
                 break;
             }
         }
@@ -62,6 +71,7 @@ fn sample(core: &Core) -> Sample {
         metadata: SampleClass::of(&core.statistics.class(OperationClass::Metadata, now)),
         data: SampleClass::of(&core.statistics.class(OperationClass::Data, now)),
         waits_ns: std::array::from_fn(|reason| waits.iter().map(|class| class[reason].total_ns(now)).sum()),
+        clients: core.statistics.client_totals(),
         jobs: Vec::new(),
         journal_used: usage.journal_used,
         bytes_free: usage.free,
@@ -147,6 +157,7 @@ impl<'a> Object<'a> {
 
 /// Everything as one JSON object, with the youngest `sample_count` samples. Times are nanoseconds unless named else.
 pub fn json(core: &Core, sample_count: usize) -> String {
+    core.statistics.collect_clients();
     let mut text = String::with_capacity(8192);
     let mut object = Object::begin(&mut text);
     object.number("server", u64::from(core.index));
@@ -191,12 +202,14 @@ pub fn json(core: &Core, sample_count: usize) -> String {
             object.object(operation.name(), |object| put_counters(object, counters));
         });
     });
+    put_clients(&mut object, &core.statistics.client_totals());
     object.list("jobs", core.statistics.jobs().iter(), |object, (kind, job)| {
         object.text("kind", kind.word());
         object.escaped("job", job.name.as_bytes());
         object.escaped("program", job.program.as_bytes());
         object.number("connections", job.connections.into());
         object.numbers(&job_numbers(&job.counters));
+        put_clients(object, &job.counters.clients);
     });
     put_peers(core, &mut object);
     put_backing(core, &mut object);
@@ -265,6 +278,11 @@ fn put_waits(object: &mut Object<'_>, waits: &[WaitGauge], now: Nanos) {
             object.numbers(&[("depth", gauge.depth()), ("begun", gauge.begun()), ("waited_ns", gauge.total_ns(now))]);
         });
     }
+}
+
+/// What clients did without this server.
+fn put_clients(object: &mut Object<'_>, counts: &ClientCounts) {
+    object.object("clients", |object| object.numbers(&counts.numbers()));
 }
 
 pub fn job_numbers(counters: &JobCounters) -> [(&'static str, u64); 10] {
@@ -413,10 +431,12 @@ fn put_sample(object: &mut Object<'_>, sample: &Sample) {
     object.object("waits_ns", |object| {
         WaitReason::ALL.iter().zip(sample.waits_ns).for_each(|(reason, ns)| object.number(reason.word(), ns));
     });
+    put_clients(object, &sample.clients);
     object.list("jobs", sample.jobs.iter(), |object, job| {
         object.text("kind", job.kind.word());
         object.escaped("job", job.name.as_bytes());
         object.number("is_new", job.is_new.into());
         object.numbers(&job_numbers(&job.counters));
+        put_clients(object, &job.counters.clients);
     });
 }

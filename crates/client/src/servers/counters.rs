@@ -1,0 +1,135 @@
+//! What this client counts of what it does without a server, and of how long it waits for answers (docs/counters.md).
+//!
+//! Where it shares memory with the server it counts there. To others it tells its numbers once a second at most, while
+//! they grow, and at the end: with a message that nobody waits for.
+//!
+//! Invariant: a message tells totals since the connection began, so that none counts twice. What was told by an earlier
+//! connection is no part of them, whether it has arrived or not.
+
+use crate::servers::{Common, Servers};
+use reactor::channel::Call;
+use reactor::{COUNTER_COUNT, Class, ClientCounter, Nanos};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use wire::messages::{Empty, NoteCountersRequest};
+use wire::{Encode, Operation};
+
+/// Time between two messages to one server.
+const INTERVAL: Nanos = 1_000_000_000;
+/// Answers to calls with fewer bytes are timed one in `TIMED_IN`, each for all of these: clocks are not for nothing.
+const TIMED_SIZE_MIN: usize = 64 << 10;
+const TIMED_IN: u64 = 8;
+
+/// The numbers of one server, by `ClientCounter`.
+#[derive(Default)]
+struct ServerCounters {
+    now: [u64; COUNTER_COUNT],
+    told: [u64; COUNTER_COUNT],
+    /// What was told when the connection began.
+    begun: [u64; COUNTER_COUNT],
+}
+
+/// What is counted for servers that share no memory with us.
+#[derive(Default)]
+pub(crate) struct UntoldCounters {
+    servers: RefCell<BTreeMap<u32, ServerCounters>>,
+    /// Somebody will tell them.
+    is_due: Cell<bool>,
+    /// Calls that were not timed since the last that was.
+    untimed: Cell<u64>,
+}
+
+/// A call under way: when it began and for how many it counts, if it is timed.
+pub(crate) struct Timed(Option<(Nanos, u64)>);
+
+impl Servers {
+    /// Tells everything that was counted; returns when servers have taken it in.
+    pub(crate) async fn tell_counters_and_wait(&self) {
+        for server in self.tell_counters() {
+            // It is answered after what was sent before it on the same connection. Its own answer stays untold.
+            let _ = self.channel(server).call(Call::new(Operation::Ping, &Empty {})).await;
+        }
+    }
+}
+
+impl Common {
+    /// Counts something that was done without a server, or that is known here alone.
+    pub(crate) fn count(&self, server: u32, counts: &[(ClientCounter, u64)]) {
+        if !self.channel(server).count(counts) {
+            let mut servers = self.untold.servers.borrow_mut();
+            let now = &mut servers.entry(server).or_default().now;
+            counts.iter().for_each(|(counter, count)| now[*counter as usize] += count);
+            drop(servers);
+            self.tell_counters_later();
+        }
+    }
+
+    /// A call begins.
+    pub(crate) fn await_answer(&self, call: &Call<'_>) -> Timed {
+        let sizes = call.body.iter().map(|slice| slice.len()).chain(call.place.iter().map(|slice| slice.len()));
+        let untimed = self.untold.untimed.get() + 1;
+        if sizes.sum::<usize>() >= TIMED_SIZE_MIN {
+            return Timed(Some((self.reactor.now(), 1)));
+        }
+        self.untold.untimed.set(untimed % TIMED_IN);
+        Timed((untimed == TIMED_IN).then(|| (self.reactor.now(), TIMED_IN)))
+    }
+
+    /// It has ended.
+    pub(crate) fn count_answer(&self, server: u32, timed: Timed) {
+        let Timed(Some((begun, weight))) = timed else {
+            return self.count(server, &[(ClientCounter::Answers, 1)]);
+        };
+        let took = self.reactor.now().saturating_sub(begun).saturating_mul(weight);
+        self.count(server, &[(ClientCounter::Answers, 1), (ClientCounter::AnswerNs, took)]);
+    }
+
+    /// A connection has ended: what is told from now on is told on another one.
+    pub(crate) fn begin_counters_anew(&self, server: u32) {
+        if let Some(counters) = self.untold.servers.borrow_mut().get_mut(&server) {
+            counters.begun = counters.told;
+        }
+    }
+
+    fn tell_counters_later(&self) {
+        if self.untold.is_due.replace(true) {
+            return;
+        }
+        let (own, reactor) = (self.own.clone(), self.reactor.clone());
+        self.reactor.spawn(Class::Background, async move {
+            reactor.sleep(INTERVAL).await;
+            if let Some(common) = own.upgrade() {
+                common.untold.is_due.set(false);
+                common.tell_counters();
+            }
+        });
+    }
+
+    /// Tells what has grown. Returns to whom.
+    fn tell_counters(&self) -> Vec<u32> {
+        let mut servers = self.untold.servers.borrow_mut();
+        let untold = servers.iter_mut().filter(|(_, counters)| counters.now != counters.told);
+        let told = untold.filter_map(|(server, counters)| {
+            let channel = self.channel(*server);
+            if !channel.is_connected() {
+                // With the next connection, if there is one.
+                return None;
+            }
+            counters.told = counters.now;
+            let since = |counter| counters.now[counter as usize] - counters.begun[counter as usize];
+            let request = NoteCountersRequest {
+                cached_opens: since(ClientCounter::CachedOpens),
+                cached_looks: since(ClientCounter::CachedLooks),
+                short_circuit_reads: since(ClientCounter::ShortCircuitReads),
+                short_circuit_bytes: since(ClientCounter::ShortCircuitBytes),
+                leased_reads: since(ClientCounter::LeasedReads),
+                leased_bytes: since(ClientCounter::LeasedBytes),
+                answers: since(ClientCounter::Answers),
+                answer_ns: since(ClientCounter::AnswerNs),
+            };
+            channel.notify(Operation::NoteCounters, request.to_bytes());
+            Some(*server)
+        });
+        told.collect()
+    }
+}

@@ -1,0 +1,194 @@
+//! What clients do without this server, as they count it themselves (`shm::client_counters`): in memory that they share
+//! with it, which is looked at once a second, or by messages (`NoteCounters`).
+//!
+//! Invariants
+//! 1. Nothing that the server has counted itself is among these numbers, and nothing is decided by them.
+//! 2. Of a connection only growth counts, each once: its last numbers are kept beside it, and are taken in once more
+//!    when it ends, also that of a client that was killed.
+
+use super::jobs::Jobs;
+use reactor::{COUNTER_COUNT, ClientCounter, ClientCounters, Mapped};
+use std::collections::BTreeMap;
+use wire::messages::NoteCountersRequest;
+
+/// Totals, by `ClientCounter`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClientCounts(pub [u64; COUNTER_COUNT]);
+
+impl ClientCounts {
+    /// What is told, with the names in reports.
+    pub fn numbers(&self) -> [(&'static str, u64); COUNTER_COUNT] {
+        ClientCounter::ALL.map(|counter| (name_of(counter), self.0[counter as usize]))
+    }
+
+    pub fn add(&mut self, other: &ClientCounts) {
+        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own = own.saturating_add(other));
+    }
+
+    /// What came since they were `before`.
+    pub fn since(&self, before: &ClientCounts) -> ClientCounts {
+        ClientCounts(std::array::from_fn(|index| self.0[index].saturating_sub(before.0[index])))
+    }
+
+    /// Takes in larger numbers, and returns by how much they are.
+    fn growth(&mut self, now: &ClientCounts) -> ClientCounts {
+        let grown = now.since(self);
+        self.add(&grown);
+        grown
+    }
+
+    fn of_request(request: &NoteCountersRequest) -> ClientCounts {
+        ClientCounts(ClientCounter::ALL.map(|counter| match counter {
+            ClientCounter::CachedOpens => request.cached_opens,
+            ClientCounter::CachedLooks => request.cached_looks,
+            ClientCounter::ShortCircuitReads => request.short_circuit_reads,
+            ClientCounter::ShortCircuitBytes => request.short_circuit_bytes,
+            ClientCounter::LeasedReads => request.leased_reads,
+            ClientCounter::LeasedBytes => request.leased_bytes,
+            ClientCounter::Answers => request.answers,
+            ClientCounter::AnswerNs => request.answer_ns,
+        }))
+    }
+}
+
+fn name_of(counter: ClientCounter) -> &'static str {
+    match counter {
+        ClientCounter::CachedOpens => "cached_opens",
+        ClientCounter::CachedLooks => "cached_looks",
+        ClientCounter::ShortCircuitReads => "short_circuit_reads",
+        ClientCounter::ShortCircuitBytes => "short_circuit_bytes",
+        ClientCounter::LeasedReads => "leased_reads",
+        ClientCounter::LeasedBytes => "leased_bytes",
+        ClientCounter::Answers => "answers",
+        ClientCounter::AnswerNs => "answer_ns",
+    }
+}
+
+/// A client's connection.
+#[derive(Debug)]
+struct Source {
+    /// The tag of its job.
+    job: u32,
+    /// Where it counts, if it shares memory with us.
+    counters: Option<Mapped<ClientCounters>>,
+    /// What it had counted there when we looked last, and what it has told by messages, which it does of what is
+    /// counted before memory is shared.
+    seen: ClientCounts,
+    told: ClientCounts,
+}
+
+impl Source {
+    fn new(job: u32, counters: Option<Mapped<ClientCounters>>) -> Source {
+        Source { job, counters, seen: ClientCounts::default(), told: ClientCounts::default() }
+    }
+
+    /// Looks at the memory that is shared. What has grown.
+    fn look(&mut self) -> ClientCounts {
+        let now = self.counters.as_ref().map_or(self.seen, |counters| ClientCounts(counters.read()));
+        self.seen.growth(&now)
+    }
+}
+
+fn take_in(grown: &ClientCounts, job: u32, totals: &mut ClientCounts, jobs: &mut Jobs) {
+    totals.add(grown);
+    jobs.counters(job).clients.add(grown);
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Clients {
+    /// By connection.
+    sources: BTreeMap<u64, Source>,
+    totals: ClientCounts,
+}
+
+impl Clients {
+    /// A client shares memory with us.
+    pub fn connect(&mut self, connection: u64, job: u32, counters: Mapped<ClientCounters>) {
+        self.sources.insert(connection, Source::new(job, Some(counters)));
+    }
+
+    /// A client tells what it has counted since its connection began.
+    pub fn note(&mut self, connection: u64, job: u32, request: &NoteCountersRequest, jobs: &mut Jobs) {
+        let source = self.sources.entry(connection).or_insert_with(|| Source::new(job, None));
+        let grown = source.told.growth(&ClientCounts::of_request(request));
+        take_in(&grown, job, &mut self.totals, jobs);
+    }
+
+    /// A connection has ended.
+    pub fn disconnect(&mut self, connection: u64, jobs: &mut Jobs) {
+        if let Some(mut source) = self.sources.remove(&connection) {
+            take_in(&source.look(), source.job, &mut self.totals, jobs);
+        }
+    }
+
+    /// Looks at all shared memory. Whether anything has grown.
+    pub fn collect(&mut self, jobs: &mut Jobs) -> bool {
+        let mut has_grown = false;
+        for source in self.sources.values_mut() {
+            let grown = source.look();
+            if grown != ClientCounts::default() {
+                take_in(&grown, source.job, &mut self.totals, jobs);
+                has_grown = true;
+            }
+        }
+        has_grown
+    }
+
+    /// Whether some share memory with us, and so may do anything without a word.
+    pub fn has_silent(&self) -> bool {
+        self.sources.values().any(|source| source.counters.is_some())
+    }
+
+    pub fn totals(&self) -> ClientCounts {
+        self.totals
+    }
+
+    /// Most bytes for so many connections.
+    pub fn memory_max(connections: u64) -> u64 {
+        connections * (size_of::<Source>() as u64 + 64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::label::Label;
+
+    /// Goal: growth counts once, for the job of the connection, until after its end; numbers that go back count
+    /// nothing.
+    #[test]
+    fn growth_counts_once() {
+        let (mut jobs, mut clients) = (Jobs::default(), Clients::default());
+        let job = jobs.connect(&Label::new("7", "0", "", "", "cat"));
+        let counters = Mapped::<ClientCounters>::alone();
+        clients.connect(1, job, counters.clone());
+        assert!(clients.has_silent() && !clients.collect(&mut jobs));
+        counters.add(ClientCounter::ShortCircuitBytes, 100);
+        assert!(clients.collect(&mut jobs) && !clients.collect(&mut jobs));
+        counters.add(ClientCounter::ShortCircuitBytes, 11);
+        clients.disconnect(1, &mut jobs);
+        clients.disconnect(1, &mut jobs);
+        assert!(!clients.has_silent());
+        let mut request = NoteCountersRequest {
+            cached_opens: 0,
+            cached_looks: 0,
+            short_circuit_reads: 0,
+            short_circuit_bytes: 0,
+            leased_reads: 1,
+            leased_bytes: 50,
+            answers: 3,
+            answer_ns: 900,
+        };
+        clients.note(2, job, &request, &mut jobs);
+        clients.note(2, job, &request, &mut jobs);
+        request.leased_bytes = 40;
+        request.answers = 4;
+        clients.note(2, job, &request, &mut jobs);
+        request.leased_bytes = 51;
+        clients.note(2, job, &request, &mut jobs);
+        clients.disconnect(2, &mut jobs);
+        assert_eq!(clients.totals().0, [0, 0, 0, 111, 1, 51, 4, 900]);
+        assert_eq!(jobs.counters(job).clients, clients.totals());
+    }
+}
