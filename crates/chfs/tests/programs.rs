@@ -61,3 +61,26 @@ fn flush() {
     drop(cluster);
     std::fs::remove_dir_all(&backing).expect("the test's directory can be removed");
 }
+
+/// Goal: a cluster file in a directory of another user is not believed. Method: one that leads to servers of ours, given
+/// to user 65534, as root.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "whether a test is left out is for whoever runs it")]
+fn foreign_directories() {
+    const STRANGER: u32 = 65_534;
+    if std::env::var("TABANE_CI_NO_ROOT").is_ok_and(|value| value == "1") {
+        return;
+    }
+    let cluster = Real::start("chfs-foreign", 1, 4096);
+    let theirs = cluster.directory.join("theirs");
+    std::fs::create_dir(&theirs).expect("a directory");
+    std::fs::copy(cluster.directory.join("cluster"), theirs.join("cluster")).expect("a copy");
+    for path in [&theirs.join("cluster"), &theirs] {
+        std::os::unix::fs::chown(path, Some(STRANGER), Some(STRANGER))
+            .expect("run this test as root, or set TABANE_CI_NO_ROOT=1 to leave it out");
+    }
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = Program { crate_root, source: "foreign.c", library: "chfs", place: &cluster.directory };
+    program.run(&[("CHFS_SERVER", &theirs.to_string_lossy())]);
+    assert!(cluster.client().stat(b"/stolen").is_err() && cluster.client().stat(b"/x").is_err());
+}

@@ -62,7 +62,7 @@ fn foreign_run_directory() {
     let squatted = ground.path.join("tabane-0");
     let file = ground.path.join("file");
     fs::write(&file, b"ours").unwrap();
-    let all: [&[&str]; 21] = [
+    let all: [&[&str]; 28] = [
         &["ls", "/"],
         &["cp", text(&file), ":/stolen"],
         &["put", "/stolen"],
@@ -84,6 +84,13 @@ fn foreign_run_directory() {
         &["down"],
         &["restart", "0"],
         &["sync"],
+        &["flush"],
+        &["chmod", "700", "/"],
+        &["mv", "/one", "/two"],
+        &["checksum", "-r", ":/"],
+        &["stage", "/"],
+        &["evict", "/"],
+        &["flock", "/file", "true"],
     ];
     let refused = |what: &str, output: Output| {
         let words = String::from_utf8_lossy(&output.stderr);

@@ -51,6 +51,20 @@ impl FileSystem {
         FileSystem { servers: self.servers.acting_as(actor) }
     }
 
+    /// The file system as a child has it that this process forks now: with a session of its own, and all that was known
+    /// of directories to be learnt anew. For simulations; a real child gets one by itself.
+    #[doc(hidden)]
+    pub fn forked(&self) -> FileSystem {
+        let options = Options { session: None, ..self.options().clone() };
+        FileSystem::new(self.reactor(), self.cluster().clone(), options)
+    }
+
+    /// Whether its session has a file open, which a child has only once it has used it.
+    #[doc(hidden)]
+    pub fn has_registered(&self, file: &File) -> bool {
+        self.servers.has_registered(file)
+    }
+
     /// On whose behalf it acts.
     pub fn user(&self) -> &Credentials {
         self.servers.user()

@@ -13,6 +13,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::credentials::Credentials;
 use wire::handshake::Role;
 use wire::messages::Empty;
@@ -21,6 +22,11 @@ use wire::{Cluster, Operation, Placement, ServerAddress, Status};
 const SECOND: u64 = 1_000_000_000;
 const NOBODY: libc::uid_t = 65_534;
 const SILENT: usize = 4_000;
+/// docs/security.md: strangers at a time, and bytes that each may cost.
+const STRANGERS_MAX: u64 = 256;
+const STRANGER_SIZE: u64 = 16 << 10;
+/// What this process has for each silent connection as the one that makes it.
+const OWN_SIZE: u64 = 256;
 
 /// Answers pings.
 struct Pong;
@@ -134,6 +140,19 @@ impl Fixture {
 }
 
 /// Sets the effective user of this thread alone, which the C library's call of that name does not do.
+/// One test after the other: what a crowd takes is seen in what the process has.
+fn alone() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes that this process has by itself.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
 fn become_user(user: libc::uid_t) {
     // SAFETY: no pointers. The thread is this test's own.
     let result = unsafe { libc::syscall(libc::SYS_setresuid, -1i32, user, -1i32) };
@@ -151,17 +170,21 @@ fn silent_crowd_of_another_user() {
     if std::env::var("TABANE_CI_NO_ROOT").is_ok_and(|value| value == "1") {
         return;
     }
+    let _alone = alone();
     let own = user();
     for is_local in [false, true] {
         let fixture = fixture(16, is_local);
         let good = fixture.channel(Role::Client, 0);
         fixture.ping(&good);
+        let before = resident();
         let mut own_silent = fixture.silent(is_local);
         become_user(NOBODY);
         let mut crowd: Vec<Silent> = (0..SILENT).map(|_| fixture.silent(is_local)).collect();
         become_user(own);
         fixture.come_and_go();
         assert!(own_silent.is_open() && !crowd[0].is_open(), "places are taken from the crowd");
+        let grown = resident().saturating_sub(before);
+        assert!(grown < STRANGERS_MAX * STRANGER_SIZE + SILENT as u64 * OWN_SIZE, "a silent crowd took {grown} bytes");
         for _ in 0..100 {
             become_user(NOBODY);
             crowd.extend((0..20).map(|_| fixture.silent(is_local)));
@@ -179,6 +202,7 @@ fn silent_crowd_of_another_user() {
 /// Method: 2,000 clients of one process ask at the same time and leave after their answer; a server comes after them.
 #[test]
 fn crowd_that_comes_at_once() {
+    let _alone = alone();
     for is_local in [false, true] {
         let fixture = fixture(64, is_local);
         let (served, failed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
@@ -211,6 +235,7 @@ fn crowd_that_comes_at_once() {
 /// Method: as many clients as there may be stay; three more wait in turn; one leaves after the other.
 #[test]
 fn the_next_one_is_let_in() {
+    let _alone = alone();
     let fixture = fixture(4, true);
     let mut inside: Vec<Channel> = (0..3).map(|_| fixture.channel(Role::Client, 0)).collect();
     inside.iter().for_each(|channel| fixture.ping(channel));

@@ -81,6 +81,12 @@ impl Recorder {
         self.note(&format!("server {server} loses power"));
     }
 
+    /// Notes that a server is started again.
+    pub fn note_start(&self, server: u32) {
+        self.history.borrow_mut().starts.push((self.clock)());
+        self.note(&format!("server {server} is started again"));
+    }
+
     /// Notes that a server answers.
     pub fn note_return(&self, server: u32) {
         self.history.borrow_mut().note_return(server);
@@ -190,6 +196,24 @@ pub fn listed(entry: &DirectoryEntry) -> Listed {
 }
 
 impl Client {
+    /// A child that is forked from it.
+    pub fn forked(&self, number: u32) -> Client {
+        Client {
+            number,
+            file_system: self.file_system.forked(),
+            recorder: self.recorder.clone(),
+            sabotage: self.sabotage,
+            stripes: self.stripes,
+            searching: Cell::default(),
+            by_identity: Cell::default(),
+            whole: Cell::default(),
+            acting: Cell::default(),
+            is_leased: self.is_leased,
+            opening: Cell::default(),
+            kernel: RefCell::default(),
+        }
+    }
+
     /// Performs an operation on names and notes it. Returns the handle of an open.
     ///
     /// `spelling` is the path as the client spells it, which may lead through a symbolic link.

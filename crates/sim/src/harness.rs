@@ -51,7 +51,7 @@ pub struct Harness {
     pub cluster: Rc<Cluster>,
     pub recorder: Rc<Recorder>,
     servers: Vec<SimServer>,
-    client_count: Cell<u32>,
+    pub(crate) client_count: Rc<Cell<u32>>,
     stranger_count: Cell<u32>,
     /// Servers of nodes that went down: what they hold is freed at the end, when that changes nothing any more.
     gone: RefCell<Vec<Server>>,
@@ -134,7 +134,7 @@ impl Harness {
         let (least, most) = profile.latency;
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));
-        let (profile_of_run, client_count, gone) = (profile.clone(), Cell::new(0), RefCell::default());
+        let (profile_of_run, client_count, gone) = (profile.clone(), Rc::default(), RefCell::default());
         let harness = Harness {
             world,
             profile: profile_of_run,
@@ -370,7 +370,7 @@ impl Harness {
     /// Starts a server that is down; does nothing if it runs.
     pub fn restart(&self, index: u32) {
         if !self.is_running(index) {
-            self.recorder.note(&format!("server {index} is started again"));
+            self.recorder.note_start(index);
             self.let_go(index);
             self.servers[index as usize].may_fail.set(false);
             self.world.restart(self.node(index));

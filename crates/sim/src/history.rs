@@ -394,6 +394,8 @@ pub struct History {
     /// Clients that lost a file otherwise, each time with the homes of the files that may have been it.
     pub lost_at: Vec<(u32, Vec<u32>)>,
     pub losses: Vec<Loss>,
+    /// When servers were started again.
+    pub starts: Vec<Nanos>,
     /// From when until when servers may have been silent to each other, in order; the last one may still last.
     pub unrest: Vec<(Nanos, Nanos)>,
     /// Of each server since it lost power last.

@@ -1,6 +1,6 @@
 //! What the program may be told: one table of options, which also makes the help.
 
-use crate::profile::Overrides;
+use crate::profile::{Overrides, Sabotage};
 use std::ops::Range;
 
 /// One option.
@@ -28,6 +28,7 @@ pub const TABLE: &[OptionRow] = &[
     OptionRow { name: "jobs", value: "COUNT", default: "1", help: "processes that share the seeds" },
     OptionRow { name: "no-faults", value: "", default: "", help: "nothing is ever broken" },
     OptionRow { name: "backing", value: "", default: "", help: "every cluster has a backing tree" },
+    OptionRow { name: "sabotage", value: "", default: "", help: "break a rule on purpose, so that every run fails" },
     OptionRow { name: "trace", value: "", default: "", help: "print every operation and fault as it happens" },
     OptionRow { name: "worker", value: "", default: "", help: "print one line a seed, for the process that leads" },
     OptionRow { name: "help", value: "", default: "", help: "print this" },
@@ -97,6 +98,7 @@ impl Options {
             "jobs" => self.jobs = number(name, value, 1, 256)? as u32,
             "no-faults" => self.overrides.no_faults = true,
             "backing" => self.overrides.backing = true,
+            "sabotage" => self.overrides.sabotage = Sabotage::LeaveBehind,
             "trace" => self.trace = true,
             "worker" => self.worker = true,
             "help" => self.help = true,
@@ -119,6 +121,9 @@ impl Options {
         }
         if self.overrides.backing {
             arguments.push("--backing".to_owned());
+        }
+        if self.overrides.sabotage != Sabotage::None {
+            arguments.push("--sabotage".to_owned());
         }
         arguments
     }
@@ -173,7 +178,7 @@ mod tests {
     /// Goal: what is understood comes back as the same command line; the rest is refused in words.
     #[test]
     fn command_lines() {
-        let text = "--seeds 5..9 --steps 40 --servers 3 --no-faults --backing";
+        let text = "--seeds 5..9 --steps 40 --servers 3 --no-faults --backing --sabotage";
         let options = of(text).expect("understood");
         assert_eq!(options.arguments(&options.seeds[0]).join(" "), text);
         assert_eq!(of("--seeds 7").expect("understood").seeds, only(7..8));

@@ -20,6 +20,8 @@ pub struct Overrides {
     pub no_faults: bool,
     /// There is a backing tree.
     pub backing: bool,
+    /// A rule is broken on purpose.
+    pub sabotage: Sabotage,
 }
 
 /// What the clients do most.
@@ -192,6 +194,8 @@ pub struct Profile {
     pub flavour: Flavour,
     /// Whether clients but the first come late, and sleep through a part of what others do.
     pub tardy: bool,
+    /// Whether clients fork children now and then.
+    pub forks: bool,
     /// Whether clients meet on few names and offsets.
     pub crowded: bool,
     /// Latency of the network: least and most.
@@ -245,6 +249,10 @@ impl Profile {
         let faults = Faults { kills: faults.kills || filling, ..faults };
         let faults = faults.on_medium(seed, stable_media, checksums).on_network(seed, protection);
         let faults = if overrides.backing { faults.without_losses() } else { faults };
+        let bounds = Bounds {
+            entry_keeping: draw_entry_keeping(&mut Random::new(seed ^ 0x6b65_6570)),
+            ..draw_table_bounds(table_seed, draw_bounds(&mut Random::new(seed ^ 0x626f_756e_6473)))
+        };
         Profile {
             seed,
             servers: overrides.servers.unwrap_or(servers),
@@ -262,6 +270,8 @@ impl Profile {
                 drawn => drawn.unwrap_or(STORE_SIZE),
             },
             tardy,
+            // Where servers know few sessions there are no more than the clients have that a run begins with.
+            forks: bounds.sessions == Bounds::default().sessions && Random::new(seed ^ 0x666f_726b).percent(30),
             // A small journal makes checkpoints frequent.
             journal_size: match *random.choose(&[64 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20]) {
                 ..LARGE_JOURNAL_SIZE if journal_growth != JournalGrowth::NONE && !stable_media => 64 << 10,
@@ -285,14 +295,11 @@ impl Profile {
             connections_max: CONNECTIONS_MAX,
             registered_buffers: Random::new(seed ^ 0x6772_616e_7400).percent(70),
             read_leasing: draw_read_leasing(&mut Random::new(seed ^ 0x6c65_6173_6500)),
-            bounds: Bounds {
-                entry_keeping: draw_entry_keeping(&mut Random::new(seed ^ 0x6b65_6570)),
-                ..draw_table_bounds(table_seed, draw_bounds(&mut Random::new(seed ^ 0x626f_756e_6473)))
-            },
+            bounds,
             client_bounds: draw_client_bounds(seed, table_seed),
             hazards: small_or(table_seed, 0x6861_7a61, 4, HAZARD_COUNT),
             submissions: small_or(table_seed, 0x7175_6575, 3, SLOT_COUNT as usize - 1) as u64 + 1,
-            sabotage: Sabotage::None,
+            sabotage: overrides.sabotage,
             backing: overrides.backing,
             flushing: Flushing {
                 on_conflict: draw_conflict_policy(&mut Random::new(seed ^ 0x7768_6963)),

@@ -11,7 +11,7 @@ use crate::losses::Losses;
 use crate::nemesis::{Nemesis, Strike};
 use crate::profile::{MILLISECOND, Overrides, Profile, SECOND, Sabotage};
 use crate::random::Random;
-use crate::workload::{self, Plan, Worker};
+use crate::workload::{self, Plan, Presence, Worker};
 use crate::workload_extended::NAMES;
 use crate::{behind, carried, quarrels};
 use client::Contact;
@@ -19,7 +19,7 @@ use client::check::CheckOptions;
 use reactor::sim::{CrashKind, NodeId};
 use reactor::{Class, Nanos};
 use server::{Audit, Bounds};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::{FileId, Kind};
@@ -55,29 +55,11 @@ struct Run {
     clients: Vec<SimClient>,
     /// Numbers of clients that crashed.
     gone: BTreeSet<u32>,
-    /// Workers that have not ended.
-    working: Rc<Cell<u32>>,
     problems: Vec<String>,
     /// The client that checks while others work, and what it finds; and the one that flushes.
     checking: Option<SimClient>,
     flushing: Option<SimClient>,
     problems_under_load: Rc<RefCell<Vec<String>>>,
-}
-
-/// Counts a worker for as long as its task lives.
-struct Presence(Rc<Cell<u32>>);
-
-impl Presence {
-    fn new(count: &Rc<Cell<u32>>) -> Presence {
-        count.set(count.get() + 1);
-        Presence(count.clone())
-    }
-}
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
 }
 
 /// Runs a seed.
@@ -89,13 +71,13 @@ pub fn run_seed(seed: u64, overrides: &Overrides, trace: bool) -> Report {
 pub fn run_profile(profile: &Profile, trace: bool) -> Report {
     let harness = Harness::new(profile, trace);
     harness.recorder.note(&format!("{profile:?}"));
+    let plan = Plan::new(profile, &harness.client_count);
     let mut run = Run {
         harness,
-        plan: Plan::new(profile),
+        plan,
         random: Random::new(profile.seed ^ 0x0072_756e),
         clients: Vec::new(),
         gone: BTreeSet::new(),
-        working: Rc::new(Cell::new(0)),
         problems: Vec::new(),
         checking: None,
         flushing: None,
@@ -219,7 +201,7 @@ impl Run {
         let reactor = self.harness.world.reactor(client.node);
         for _ in 0..self.harness.profile.tasks {
             let worker = Worker::new(client.client.clone(), self.plan.clone(), self.random.fork());
-            let presence = Presence::new(&self.working);
+            let presence = Presence::new(&self.plan.working);
             reactor.spawn(Class::Data, async move {
                 worker.run().await;
                 drop(presence);
@@ -237,7 +219,7 @@ impl Run {
         let end = self.harness.world.now() + WORK_LIMIT;
         // Each operation that meets with a call that hangs takes a time-out: not all of them have the time for that.
         let mut hang_end = self.harness.profile.backing.then_some(end - WORK_LIMIT / 2);
-        while self.working.get() > 0 {
+        while self.plan.working.get() > 0 {
             let now = self.harness.world.now();
             if hang_end.take_if(|hang_end| now >= *hang_end).is_some() {
                 self.harness.world.release_backing();
@@ -246,7 +228,7 @@ impl Run {
                 return Err("the clients never came to an end".to_owned());
             }
             let until = nemesis.next_remedy().unwrap_or(end).min(hang_end.unwrap_or(end)).clamp(now, end);
-            let (working, harness) = (self.working.clone(), &self.harness);
+            let (working, harness) = (self.plan.working.clone(), &self.harness);
             harness.world.run_until(|| working.get() == 0 || nemesis.is_due(harness), until - now);
             self.harness.start_error()?;
             let strike = nemesis.act(&self.harness, &self.nodes());
@@ -274,7 +256,7 @@ impl Run {
     fn crash_client(&mut self, position: usize) {
         let old = &self.clients[position];
         self.harness.recorder.note(&format!("client {} crashes", old.client.number));
-        self.gone.insert(old.client.number);
+        self.gone.extend(self.plan.with_forks(old.client.number));
         self.harness.world.crash(old.node, CrashKind::Kill);
         self.clients[position] = self.add_working_client();
         self.put_to_work(position);
@@ -284,7 +266,7 @@ impl Run {
     fn settle(&mut self) -> Result<Moment, String> {
         if self.random.percent(50) {
             for client in &self.clients {
-                self.gone.insert(client.client.number);
+                self.gone.extend(self.plan.with_forks(client.client.number));
                 self.harness.world.crash(client.node, CrashKind::Kill);
             }
         }
@@ -436,7 +418,7 @@ impl Run {
     /// With everything deleted and everyone gone, nothing may be left.
     fn look_for_leaks(&mut self) -> Result<(), String> {
         for client in std::mem::take(&mut self.clients) {
-            self.gone.insert(client.client.number);
+            self.gone.extend(self.plan.with_forks(client.client.number));
             self.harness.world.crash(client.node, CrashKind::Kill);
         }
         if self.harness.profile.sabotage == Sabotage::LeaveBehind {
@@ -481,6 +463,7 @@ impl Run {
         let expected = failures::Expected {
             healed,
             duration_max: duration_max(profile),
+            wait_max: wait_max(profile),
             full: profile.may_be_full(),
             bounded: profile.bounds,
             failed_syncs: profile.faults.failed_syncs,
@@ -503,7 +486,7 @@ impl Run {
             let remembers = profile.bounds.sessions == Bounds::default().sessions;
             let grace = if remembers { profile.session_grace } else { 0 };
             findings.extend(check::locks::check(&history.operations, &history.losses, grace));
-            findings.extend(failures::check(&history.operations, expected, excused));
+            findings.extend(failures::check(&history.operations, &history.starts, expected, excused));
             for finding in findings {
                 self.problems.push(describe(&finding, &history.operations));
             }
@@ -531,10 +514,14 @@ impl Run {
     }
 }
 
-/// The longest that an operation may take: the client waits for one silent server at a time, and that one may itself
-/// wait for another before it says so.
+/// The longest that an operation may take: the client waits for one silent server at a time.
 fn duration_max(profile: &Profile) -> Nanos {
-    4 * (profile.client_timeout + profile.server_timeout) + 10 * SECOND
+    check::failures::WAITS_MAX * wait_max(profile) + 10 * SECOND
+}
+
+/// The longest that a client waits for one server, which may itself wait for another before it says so.
+fn wait_max(profile: &Profile) -> Nanos {
+    profile.client_timeout + profile.server_timeout
 }
 
 fn describe(finding: &Finding, operations: &[crate::history::Operation]) -> String {

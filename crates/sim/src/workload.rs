@@ -6,8 +6,9 @@ use crate::pattern::Tag;
 use crate::profile::{Flavour, MILLISECOND, Profile, SECOND};
 use crate::random::Random;
 use client::Allocation;
-use reactor::{Nanos, Reactor};
-use std::cell::Cell;
+use reactor::{Class, Nanos, Reactor};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use wire::FileId;
 
@@ -33,6 +34,8 @@ const STRIDED_WRITES_MAX: u64 = 5;
 const STRIDED_READS_MAX: u64 = 12;
 /// Most bytes of one read or write.
 const SIZE_MAX: u64 = 3 << 20;
+/// Clients of a run that are forked.
+const FORK_COUNT_MAX: usize = 6;
 /// Longest that a client sleeps while others work, and most operations of others that it sleeps through once it has
 /// come.
 const SLEEP_MAX: Nanos = 20 * SECOND;
@@ -45,16 +48,54 @@ pub struct Plan {
     steps_left: Cell<u64>,
     next_tag: Cell<Tag>,
     next_time: Cell<i64>,
+    /// Workers that have not ended.
+    pub working: Rc<Cell<u32>>,
+    /// Clients so far.
+    client_count: Rc<Cell<u32>>,
+    /// Clients that were forked, each with the one that it was forked from.
+    forks: RefCell<Vec<(u32, u32)>>,
+}
+
+/// Counts a worker for as long as its task lives.
+pub struct Presence(Rc<Cell<u32>>);
+
+impl Presence {
+    pub fn new(count: &Rc<Cell<u32>>) -> Presence {
+        count.set(count.get() + 1);
+        Presence(count.clone())
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl Plan {
-    pub fn new(profile: &Profile) -> Rc<Plan> {
+    /// `client_count` grows with each client.
+    pub fn new(profile: &Profile, client_count: &Rc<Cell<u32>>) -> Rc<Plan> {
         Rc::new(Plan {
+            working: Rc::default(),
+            client_count: client_count.clone(),
+            forks: RefCell::default(),
             profile: profile.clone(),
             steps_left: Cell::new(profile.steps),
             next_tag: Cell::new(1),
             next_time: Cell::new(1_000_000),
         })
+    }
+
+    /// A client and those that were forked from it, which all end when its node does.
+    pub fn with_forks(&self, client: u32) -> BTreeSet<u32> {
+        let mut found = BTreeSet::from([client]);
+        // Children come after their parents.
+        for (child, parent) in self.forks.borrow().iter() {
+            if found.contains(parent) {
+                found.insert(*child);
+            }
+        }
+        found
     }
 
     /// Waits until others have done so many operations, or a while if they don't.
@@ -140,6 +181,9 @@ impl Worker {
             if pause_max > 0 && self.random.percent(50) {
                 reactor.sleep(self.random.below(pause_max)).await;
             }
+            if self.plan.profile.forks && self.random.percent(3) {
+                self.fork().await;
+            }
             self.step().await;
             self.look_again().await;
             // Even when all servers are gone and every call fails at once, time goes on.
@@ -148,6 +192,41 @@ impl Worker {
         for handle in std::mem::take(&mut self.handles) {
             self.client.perform_on(Action::Close { file: handle.file.id }, &handle).await;
         }
+    }
+
+    /// Forks a child, which has open what this worker has, and works on with a session of its own. What is open in both
+    /// stays what it is in each, whatever becomes of it in the other, as soon as the child has used it once: until then
+    /// this worker waits.
+    async fn fork(&mut self) {
+        if self.plan.forks.borrow().len() == FORK_COUNT_MAX {
+            return;
+        }
+        // One that comes to nothing has a number of its own too, for others come meanwhile.
+        let number = self.plan.client_count.replace(self.plan.client_count.get() + 1);
+        self.plan.forks.borrow_mut().push((number, self.client.number));
+        let child = Rc::new(self.client.forked(number));
+        let mut handles = Vec::new();
+        for handle in &self.handles {
+            let file = handle.file.forked();
+            // A file that can't be had now may be gone later.
+            if child.file_system.stat_file(&file).await.is_ok() && child.file_system.has_registered(&file) {
+                handles.push(Handle { file, nameless: None, ..handle.clone() });
+            }
+        }
+        if child.file_system.sessions_lost() > 0 {
+            return;
+        }
+        child.recorder.note(&format!(
+            "client {} forks client {number}, with {} files",
+            self.client.number,
+            handles.len()
+        ));
+        let (presence, random) = (Presence::new(&self.plan.working), self.random.fork());
+        let worker = Worker { handles, ..Worker::new(child.clone(), self.plan.clone(), random) };
+        child.file_system.reactor().clone().spawn(Class::Data, async move {
+            worker.run().await;
+            drop(presence);
+        });
     }
 
     /// Who keeps names looks at some that he may know already.

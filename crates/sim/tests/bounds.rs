@@ -13,6 +13,8 @@ use std::rc::Rc;
 use wire::identity::SEQUENCE_MAX;
 
 const CHANGES: usize = 40;
+/// More tree changes than the log has entries, if it has as many as servers have unless told otherwise.
+const TREE_CHANGES: usize = 1_200;
 
 fn cluster(servers: u32, bounds: Bounds) -> Harness {
     let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
@@ -68,9 +70,9 @@ async fn make_tree(fs: FileSystem) {
     }
 }
 
-/// Many tree changes, of rights and of names.
-async fn change_tree(fs: FileSystem) {
-    for turn in 0..CHANGES / 2 {
+/// Tree changes, of rights and of names: as many, and some more.
+async fn change_tree(fs: FileSystem, count: usize) {
+    for turn in 0..count.div_ceil(2) {
         fs.chmod(b"/moving", if turn % 2 == 0 { 0o700 } else { 0o500 }).await.expect("changed");
         fs.rename(b"/moving", b"/moved", 0).await.expect("renamed");
         fs.rename(b"/moved", b"/moving", 0).await.expect("renamed");
@@ -89,7 +91,8 @@ fn more_tree_changes_than_the_log_holds() {
             let (sleeper, changer) = (harness.add_client(), harness.add_client());
             run(&harness, &changer, make_tree);
             run(&harness, &sleeper, async |fs| use_all(&fs, 0).await);
-            run(&harness, &changer, change_tree);
+            let changes = if tree_log > CHANGES { TREE_CHANGES } else { CHANGES };
+            run(&harness, &changer, async move |fs| change_tree(fs, changes).await);
             for (turn, client) in [sleeper, changer, harness.add_client()].iter().enumerate() {
                 run(&harness, client, async move |fs| use_all(&fs, turn + 1).await);
             }

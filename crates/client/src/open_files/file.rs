@@ -107,7 +107,7 @@ struct FileState {
 }
 
 /// What was told of errors that came to light later than the request they belong to.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Errors {
     opened_at: i64,
     name_server: Option<u32>,
@@ -156,6 +156,30 @@ impl File {
                 locked: AtomicU64::new(0),
             }),
         }
+    }
+
+    /// The file as a child has it that this process forks now: a copy of all that is known of it, which goes its own
+    /// way. For simulations; a real fork does it by itself.
+    #[doc(hidden)]
+    pub fn forked(&self) -> File {
+        let copied = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::Relaxed));
+        let flag = |flag: &AtomicBool| AtomicBool::new(flag.load(Ordering::Relaxed));
+        let state = &self.state;
+        let state = FileState {
+            session: copied(&state.session),
+            closed: flag(&state.closed),
+            wrote_beyond_home: flag(&state.wrote_beyond_home),
+            written_end: copied(&state.written_end),
+            known_size: Mutex::new(*state.known_size.lock().unwrap_or_else(PoisonError::into_inner)),
+            sessions_lost: copied(&state.sessions_lost),
+            directory: Mutex::new(state.directory.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            written_servers: copied(&state.written_servers),
+            throttled: flag(&state.throttled),
+            errors: Mutex::new(self.errors().clone()),
+            description: copied(&state.description),
+            locked: copied(&state.locked),
+        };
+        File { state: Arc::new(state), ..self.clone() }
     }
 
     /// Whether reads and writes of more than 64 KiB at a server that is reached by messages wait for a permit of it, of

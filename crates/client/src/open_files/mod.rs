@@ -300,6 +300,11 @@ impl Common {
         self.open_files.sessions_lost.get()
     }
 
+    /// Whether an open file is registered by this session.
+    pub(crate) fn has_registered(&self, file: &File) -> bool {
+        file.is_registered_by(self.session())
+    }
+
     /// Makes sure that an open file is registered by this session; a child after fork does that at the first use.
     pub(crate) async fn adopt(&self, file: &File) {
         if file.kind == Kind::File && !file.is_registered_by(self.session()) {
@@ -309,14 +314,12 @@ impl Common {
 
     async fn adopt_inherited(&self, file: &File) {
         let Ok(home) = self.home_of(file.id) else { return };
-        if !file.register_by(self.session()) {
-            return;
-        }
         let request = ReclaimRequest { files: Batch(vec![file.id]), last: false };
         let _under_way = self.begin_open(home);
-        // Where this fails, the operation that needs the file tells why.
+        // Where this fails, the operation that needs the file tells why, and the next one tries again.
         if let Ok(reply) = self.ask(home, Operation::Reclaim, &request).await
             && let Ok(reply) = ReclaimReply::from_bytes(&reply.params)
+            && file.register_by(self.session())
         {
             self.note_open(file.id, reply.number, false);
         }

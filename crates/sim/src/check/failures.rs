@@ -6,13 +6,19 @@ use server::Bounds;
 use std::collections::BTreeSet;
 use wire::Status;
 
+/// Times that an operation may wait for a server, one after the other.
+pub const WAITS_MAX: u64 = 4;
+
 /// What may have gone wrong in a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     /// Operations that start from here on must not fail for want of a server; 0 when nothing ever went wrong.
     pub healed: Moment,
-    /// The longest that an operation may take.
+    /// The longest that an operation may take, while no server is started again: `WAITS_MAX` waits and some time.
     pub duration_max: Nanos,
+    /// The longest that a client waits for a server that is there. A server that is started again in between has all
+    /// of that time once more.
+    pub wait_max: Nanos,
     /// Whether the stores may be full.
     pub full: bool,
     /// Whether media may have refused to make something durable.
@@ -35,10 +41,11 @@ pub struct Excused<'a> {
 }
 
 /// Checks the errors and the durations of all operations.
-pub fn check(operations: &[Operation], expected: Expected, excused: Excused<'_>) -> Vec<Finding> {
+pub fn check(operations: &[Operation], starts: &[Nanos], expected: Expected, excused: Excused<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, operation) in operations.iter().enumerate() {
-        let words = check_one(operation, expected, excused).or_else(|| silent(operation, expected, excused.gone));
+        let words =
+            check_one(operation, expected, excused).or_else(|| silent(operation, starts, expected, excused.gone));
         if let Some(words) = words {
             findings.push(Finding::new(words, vec![number]));
         }
@@ -140,7 +147,7 @@ fn is_extended(action: &Action) -> bool {
     matches!(action, Action::SetExtended { .. } | Action::GetExtended { .. } | Action::RemoveExtended { .. })
 }
 
-fn silent(operation: &Operation, expected: Expected, gone: &BTreeSet<u32>) -> Option<String> {
+fn silent(operation: &Operation, starts: &[Nanos], expected: Expected, gone: &BTreeSet<u32>) -> Option<String> {
     if operation.ended_at == Nanos::MAX {
         return (!gone.contains(&operation.client)).then(|| "no word ever came".to_owned());
     }
@@ -150,9 +157,11 @@ fn silent(operation: &Operation, expected: Expected, gone: &BTreeSet<u32>) -> Op
     }
     let duration = operation.ended_at - operation.started_at;
     let seconds = |time: Nanos| time as f64 / 1e9;
-    (duration > expected.duration_max).then(|| {
-        format!("it took {:.1} s, where {:.1} s are the limit", seconds(duration), seconds(expected.duration_max))
-    })
+    let is_within = |start: &&Nanos| (operation.started_at..operation.ended_at).contains(*start);
+    let waits = starts.iter().filter(is_within).count() as u64 + 1;
+    let limit = expected.duration_max + waits.saturating_sub(WAITS_MAX) * expected.wait_max;
+    (duration > limit)
+        .then(|| format!("it took {:.1} s, where {:.1} s are the limit", seconds(duration), seconds(limit)))
 }
 
 #[cfg(test)]
@@ -166,6 +175,7 @@ mod tests {
         Expected {
             healed: 10,
             duration_max: 100,
+            wait_max: 20,
             full: false,
             failed_syncs: false,
             bounded,
@@ -186,7 +196,7 @@ mod tests {
             now += duration;
             history.finish(index, outcome, now);
         }
-        check(&history.operations, expected, Excused { gone: &BTreeSet::new(), forgotten }).len()
+        check(&history.operations, &[5, 6, 7, 8], expected, Excused { gone: &BTreeSet::new(), forgotten }).len()
     }
 
     /// Goal: trouble is excused while servers are down, silence and strange errors never are.
@@ -196,7 +206,10 @@ mod tests {
         let trouble = || Outcome::Unknown(Some(Status::TimedOut));
         assert_eq!(run(vec![(stat(), trouble(), 1)], expected()), 0);
         assert_eq!(run(vec![(stat(), trouble(), 1)], Expected { healed: 0, ..expected() }), 1);
-        assert_eq!(run(vec![(stat(), trouble(), 101)], expected()), 1);
+        // A server was started again four times meanwhile, each time with all of its time before it.
+        assert_eq!(run(vec![(stat(), trouble(), 120)], expected()), 0);
+        assert_eq!(run(vec![(stat(), trouble(), 121)], expected()), 1);
+        assert_eq!(run(vec![(stat(), trouble(), 7), (stat(), trouble(), 101)], expected()), 1);
         assert_eq!(run(vec![(stat(), Outcome::Failed(Status::WrongServer), 1)], expected()), 1);
     }
 
