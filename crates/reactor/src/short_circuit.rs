@@ -17,6 +17,7 @@ use crate::prefetch::prefetch_range;
 use crate::region::{LocalFuture, MappingLock, Region};
 use crate::submission::{Bell, PendingSubmission, SubmissionQueue, SubmissionQueues};
 use shm::cells::{CellPlace, CellRow};
+use shm::client_counters::{ClientCounter, ClientCounters};
 use shm::copying::copy;
 use shm::mapping::{Mapped, Mapping, Protection};
 use shm::stamps::{STAMPS_SIZE, Stamps};
@@ -107,6 +108,7 @@ impl StampedRegion {
         trust: Option<Validation>,
         shared: &SharedStore,
         hazards: Option<Rc<HazardPointers>>,
+        counters: Option<Mapped<ClientCounters>>,
     ) -> Rc<StoreMapping> {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
         let (stamps, attribute_cache) = (self.stamps.clone(), self.attribute_cache.row());
@@ -122,6 +124,7 @@ impl StampedRegion {
             shape: AttributeCacheShape::of_size(attribute_cache.size()),
             trust,
             hazards,
+            counters,
             queue,
             has_ended,
             mapping_lock,
@@ -248,6 +251,8 @@ pub struct StoreMapping {
     has_ended: Cell<bool>,
     /// Where we say what the owner is to keep.
     hazards: Option<Rc<HazardPointers>>,
+    /// Where we count what we do by ourselves.
+    counters: Option<Mapped<ClientCounters>>,
     /// What pages that are registered for us are mapped through.
     mapping_lock: Option<Rc<dyn MappingLock>>,
     _source: MappingOwner,
@@ -260,6 +265,7 @@ impl StoreMapping {
         [region, table, submissions]: [&OwnedFd; 3],
         mapping_lock: Option<Rc<dyn MappingLock>>,
         hazards: Option<Rc<HazardPointers>>,
+        counters: Option<Mapped<ClientCounters>>,
         bell: Weak<dyn Bell>,
     ) -> io::Result<StoreMapping> {
         let region = Mapping::of_whole(region, Protection::Read)?;
@@ -290,6 +296,7 @@ impl StoreMapping {
             queue: RefCell::new(Some(queue)),
             has_ended: Cell::new(false),
             hazards,
+            counters,
             mapping_lock,
             _source: MappingOwner::Mapped(region, table),
         })
@@ -355,6 +362,14 @@ impl StoreMapping {
     /// Whether the connection by which this was lent has ended.
     pub fn has_ended(&self) -> bool {
         self.has_ended.get()
+    }
+
+    /// Counts things that are done without the owner.
+    #[inline]
+    pub fn count(&self, counts: &[(ClientCounter, u64)]) {
+        if let Some(counters) = &self.counters {
+            counts.iter().for_each(|(counter, count)| counters.add(*counter, *count));
+        }
     }
 
     /// Asks the owner to keep what has an id; see [`HazardPointers::hold`].

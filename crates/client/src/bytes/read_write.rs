@@ -448,9 +448,8 @@ impl Servers {
             if let (Some(piece), None) = (pieces.next(), pieces.next()) {
                 // Most reads: of one chunk, whose places are known already or soon.
                 match self.copy_known(file, &[piece], places).await {
-                    Found::Copied => {
-                        let server = self.cluster.chunk_server(file.id, &file.layout, piece.chunk_index);
-                        self.count_read(server, piece.size as usize);
+                    Found::Copied(mapping) => {
+                        mapping.count(&counts_of_read(piece.size as usize));
                         return Ok(true);
                     }
                     Found::Hole => return Ok(false),
@@ -480,8 +479,7 @@ impl Servers {
 
     /// Counts a read by short circuit from one server's store.
     fn count_read(&self, server: u32, size: usize) {
-        let counts = [(ClientCounter::ShortCircuitReads, 1), (ClientCounter::ShortCircuitBytes, size as u64)];
-        self.count(server, &counts);
+        self.count(server, &counts_of_read(size));
     }
 
     /// Asks all servers of ranges for their pieces before `end`. All of that is filled, with zeros where nothing is
@@ -532,6 +530,11 @@ impl Servers {
             .map_err(|malformed| RequestError::malformed(operation, share.server, malformed))?;
         Ok((share.without_memory(), reply, received))
     }
+}
+
+/// A read by short circuit.
+fn counts_of_read(size: usize) -> [(ClientCounter, u64); 2] {
+    [(ClientCounter::ShortCircuitReads, 1), (ClientCounter::ShortCircuitBytes, size as u64)]
 }
 
 /// Compares what has come with the checksums that came with it, if any. Errors: `Damaged`.

@@ -119,6 +119,12 @@ impl<'s> CacheView<'s> {
         Some(())
     }
 
+    /// Counts a look that has come to something.
+    fn counted<T>(&self, found: T) -> T {
+        self.snapshot.mapping().count(&[(ClientCounter::CachedLooks, 1)]);
+        found
+    }
+
     /// Reads that a directory is one in which names may be made, or a file one to which writes may be submitted.
     fn permission(&mut self, of: FileId, wanted: [u64; 2]) -> Option<()> {
         let place = CellPlace { offset: self.shape.permission_offset(of), words: LINE_WORDS };
@@ -231,7 +237,7 @@ impl Servers {
             home if home == server => view.step(|view| view.inode(named)).await?.attributes,
             home => self.cached_inode(home, named.file).await?,
         };
-        view.snapshot.holds().then(|| self.count_look(server, attributes))
+        view.snapshot.holds().then(|| view.counted(attributes))
     }
 
     /// Whether the name's server shows that a name is not there, in a directory that is. False if it has to be asked.
@@ -245,13 +251,7 @@ impl Servers {
         view.step(|view| view.tree(target.known)).await?;
         view.step(|view| view.permission(target.parent.id, directory_words(target.parent.id))).await?;
         view.no_name(target).await?;
-        view.snapshot.holds().then(|| self.count_look(server, ()))
-    }
-
-    /// Counts a look that has come to something.
-    fn count_look<T>(&self, server: u32, found: T) -> T {
-        self.count(server, &[(ClientCounter::CachedLooks, 1)]);
-        found
+        view.snapshot.holds().then(|| view.counted(()))
     }
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
@@ -265,7 +265,7 @@ impl Servers {
         let mut view = self.view(home)?;
         let inode = view.step(|view| view.inode(NamedFile { file, place: None })).await?;
         let cell = view.snapshot.version_of(inode.place)?;
-        view.snapshot.holds().then(|| self.count_look(home, (inode.attributes, cell)))
+        view.snapshot.holds().then(|| view.counted((inode.attributes, cell)))
     }
 
     /// Opens a file that is there, as its server shows it now, and holds it. Nothing if the server has to be asked.
@@ -329,9 +329,9 @@ impl Servers {
             self.let_go_of(server, file, hazard);
             return None;
         }
+        inode.mapping().count(&[(ClientCounter::CachedOpens, 1)]);
         self.note_first_bytes(file, first, &inode);
         self.note_open_held(file, HeldFile { hazard, inode, made: None });
-        self.count(server, &[(ClientCounter::CachedOpens, 1)]);
         Some(attributes)
     }
 

@@ -182,7 +182,7 @@ impl Servers {
     pub(crate) async fn read_short_circuit(&self, file: &File, share: &mut Share<IoSliceMut<'_>>, size: usize) -> bool {
         for _ in 0..ATTEMPTS_MAX {
             match self.copy_known(file, &share.pieces, &mut share.slices).await {
-                Found::Copied => return true,
+                Found::Copied(_) => return true,
                 Found::Hole => return false,
                 Found::Unknown => {}
             }
@@ -192,7 +192,7 @@ impl Servers {
                 return false;
             }
         }
-        matches!(self.copy_known(file, &share.pieces, &mut share.slices).await, Found::Copied)
+        matches!(self.copy_known(file, &share.pieces, &mut share.slices).await, Found::Copied(_))
     }
 
     /// A piece of each chunk of a share, and of each that is likely to be read next.
@@ -260,14 +260,15 @@ impl Servers {
     /// reads through servers: it is as it was at one moment.
     pub(crate) async fn copy_known(&self, file: &File, pieces: &[ChunkRange], into: &mut [IoSliceMut<'_>]) -> Found {
         let mut target = CallerMemory { slices: into, index: 0, position: 0 };
+        let mut copied = Found::Unknown;
         for piece in pieces {
             let Some(known) = self.places.get(file.id, piece.chunk_index) else { return Found::Unknown };
-            let found = self.copy_chunk(file, &known, piece, &mut target).await;
-            if matches!(found, Found::Unknown | Found::Hole) {
-                return found;
+            copied = self.copy_chunk(file, &known, piece, &mut target).await;
+            if matches!(copied, Found::Unknown | Found::Hole) {
+                break;
             }
         }
-        Found::Copied
+        copied
     }
 
     async fn copy_chunk(
@@ -294,7 +295,7 @@ impl Servers {
             }
         }
         if parts.is_whole() && snapshot.holds() {
-            return Found::Copied;
+            return Found::Copied(known.mapping.clone());
         }
         // Once more for each time that the server was asked, for somebody may have filled the hole.
         self.places.forget(file.id, piece.chunk_index);
@@ -385,8 +386,8 @@ impl Common {
 
 /// What a look at known places came to.
 pub(crate) enum Found {
-    /// The bytes are in the caller's memory, and true.
-    Copied,
+    /// The bytes are in the caller's memory, and true; where they were, the last of them.
+    Copied(Rc<StoreMapping>),
     /// The server did not tell of all of these bytes when it was asked.
     Hole,
     /// Nothing is known, or not any more.

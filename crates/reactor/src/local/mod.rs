@@ -117,10 +117,15 @@ impl Port {
             self.looks_for_mapping.set(0);
             let mapping_lock = files.next().map(|file| Rc::new(FileMappingLock::received(file)) as Rc<dyn MappingLock>);
             let hazards = self.segment().map(|segment| HazardPointers::new(segment.hazards()));
+            let counters = self.segment().map(|segment| segment.counters());
             let line: Rc<dyn Bell> = self.line.clone();
-            if let Ok(mapping) =
-                StoreMapping::map([&region, &table, &submissions], mapping_lock, hazards, Rc::downgrade(&line))
-            {
+            if let Ok(mapping) = StoreMapping::map(
+                [&region, &table, &submissions],
+                mapping_lock,
+                hazards,
+                counters,
+                Rc::downgrade(&line),
+            ) {
                 self.mapping.get_or_init(|| Rc::new(mapping));
             }
         }

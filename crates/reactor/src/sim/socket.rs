@@ -181,8 +181,9 @@ impl Socket for SimSocket {
             hazards.ignore();
         }
         connection.hazards = Some(hazards.clone());
-        connection.counters = Some(Mapped::alone());
-        connection.shared = Some(region.mapping(self.universe.trust.get(), shared, Some(hazards)));
+        let counters = Mapped::<ClientCounters>::alone();
+        connection.counters = Some(counters.clone());
+        connection.shared = Some(region.mapping(self.universe.trust.get(), shared, Some(hazards), Some(counters)));
         true
     }
 
