@@ -237,6 +237,47 @@ fn all_numbers_of_files_are_given_out() {
     run(&harness, &client, async |fs| fs.unlink(b"/there").await.expect("removed"));
 }
 
+/// Goal: a server that has given out all generations of announcements says so: a file that it has nothing of gets
+/// nothing there, and what it has goes on. Method: journals say that all are given out, as after very many losses of
+/// power, and the servers are started again; then files are written at their homes and beyond.
+#[test]
+fn all_generations_are_given_out() {
+    const CHUNK: u64 = 4096;
+    let harness = cluster(2, Bounds::default());
+    let how = || OpenHow { create: true, chunk_size: CHUNK as u32, ..OpenHow::reading_and_writing() };
+    run(&harness, &harness.add_client(), async move |fs| {
+        let file = fs.open(b"/there", &how()).await.expect("made");
+        assert_eq!(fs.write_at(&file, &[7; 2 * CHUNK as usize], 0).await, Ok(2 * CHUNK as usize));
+        fs.close(&file).await;
+    });
+    for server in 0..2 {
+        let record = Record::Numbers { number_limit: 1, generation_limit: u32::MAX };
+        harness.server(server).damage(vec![record]).expect("written");
+        harness.kill(server);
+        harness.restart(server);
+    }
+    harness.wait_for_servers(60 * SECOND).expect("the servers start");
+    run(&harness, &harness.add_client(), async move |fs| {
+        let file = fs.open(b"/new", &how()).await.expect("made");
+        let mut outcomes = Vec::new();
+        for chunk in 0..2 {
+            let written = fs.write_at(&file, &[8; 10], chunk * CHUNK).await;
+            outcomes.push(written.map(|count| assert_eq!(count, 10)).map_err(|error| error.status));
+        }
+        // One of the two chunks is at the file's home.
+        outcomes.sort_by_key(Result::is_err);
+        assert_eq!(outcomes, [Ok(()), Err(Status::NoSpace)]);
+        fs.close(&file).await;
+        let file = fs.open(b"/there", &OpenHow::reading_and_writing()).await.expect("it is there");
+        let mut bytes = vec![0; 2 * CHUNK as usize];
+        assert_eq!(fs.read_at(&file, &mut bytes, 0).await, Ok(bytes.len()));
+        assert!(bytes.iter().all(|byte| *byte == 7));
+        fs.close(&file).await;
+        fs.unlink(b"/there").await.expect("removed");
+        fs.unlink(b"/new").await.expect("removed");
+    });
+}
+
 /// Goal: who waits for locks beyond what a server remembers is told, and nobody waits for ever: not where processes
 /// would wait for each other, nor who is in the queue and not told of his turn. Open files wait beyond it too.
 /// Method: the only place in the queue is taken by a process that waits for another one, which then asks for what the

@@ -37,7 +37,7 @@ impl BackingUse {
     /// A directory was listed, but for these names.
     pub(super) fn put_failed_names(&self, directory: FileId, names: FailedEntries, now: Nanos) {
         let mut failed = self.failed_names.borrow_mut();
-        if failed.len() >= FAILED_DIRECTORIES_MAX {
+        if failed.len() >= FAILED_DIRECTORIES_MAX.min(self.memos) {
             failed.clear();
         }
         failed.insert(directory.0, FailedNames { names, listed: now });

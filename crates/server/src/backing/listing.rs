@@ -117,7 +117,7 @@ impl Core {
                     if failure.status == Status::TimedOut {
                         part = LOOK_PART_LATER;
                     }
-                    if failed_names.len() == FAILED_NAMES_MAX {
+                    if failed_names.len() == FAILED_NAMES_MAX.min(self.backing().memos) {
                         return Err(failure);
                     }
                     // Others have found out meanwhile what is there.

@@ -103,6 +103,8 @@ type Brought = Notice<Result<(), Failure>>;
 /// A backing tree in use. What is in here is in memory alone.
 pub struct BackingUse {
     tree: BackingTree,
+    /// `Bounds::memos`.
+    memos: usize,
     /// What the root was when this life began.
     root: BackingAttributes,
     /// Where directories of other servers are behind; forgotten when there are too many.
@@ -227,6 +229,7 @@ impl BackingUse {
         };
         let used = BackingUse {
             tree,
+            memos: options.bounds.memos,
             root,
             paths: RefCell::default(),
             asks: RefCell::default(),

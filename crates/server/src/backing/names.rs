@@ -81,7 +81,7 @@ impl Core {
     fn note_miss(self: &Rc<Self>, directory: FileId) {
         let count = {
             let mut misses = self.backing().misses.borrow_mut();
-            if misses.len() >= MISSED_DIRECTORIES_MAX {
+            if misses.len() >= MISSED_DIRECTORIES_MAX.min(self.backing().memos) {
                 misses.clear();
             }
             let count = misses.entry(directory.0).or_default();

@@ -37,8 +37,9 @@ pub struct RememberedPlaces {
 }
 
 impl RememberedPlaces {
-    fn put(&mut self, directory: FileId, place: DirectoryBehind) {
-        if self.size >= PATHS_SIZE_MAX {
+    /// `memos`: of how many at most.
+    fn put(&mut self, directory: FileId, place: DirectoryBehind, memos: usize) {
+        if self.size >= PATHS_SIZE_MAX || self.places.len() >= memos {
             *self = RememberedPlaces::default();
         }
         self.size += PLACE_SIZE + place.path.len();
@@ -231,7 +232,7 @@ impl Core {
         let home = self.cluster.home_of(directory).filter(|home| *home != self.index).ok_or_else(stale)?;
         let asked = self.ask_for_place(home, directory, deadline).await;
         let place = asked.map_err(|failure| if failure.status == Status::StaleFile { stale() } else { failure })?;
-        self.backing().paths.borrow_mut().put(directory, behind(&place));
+        self.backing().paths.borrow_mut().put(directory, behind(&place), self.backing().memos);
         Ok(behind(&place))
     }
 
@@ -285,7 +286,7 @@ impl Core {
                 }
             }
             Some(_) => {}
-            None => backing.paths.borrow_mut().put(directory, anew.clone()),
+            None => backing.paths.borrow_mut().put(directory, anew.clone(), backing.memos),
         }
         Ok((anew, opened))
     }
@@ -383,13 +384,13 @@ mod tests {
     fn places_that_have_moved_are_forgotten_by_what_they_take() {
         let place = |path: &[u8], inode| DirectoryBehind { path: path.into(), inode };
         let mut places = RememberedPlaces::default();
-        places.put(FileId(1), place(b"d", 7));
+        places.put(FileId(1), place(b"d", 7), usize::MAX);
         assert!(!places.forget(FileId(1), &place(b"d", 8)) && !places.forget(FileId(2), &place(b"d", 7)));
         // Whoever forgets it knows it by a longer path.
         assert!(places.forget(FileId(1), &place(b"moved/to/another/one", 7)));
         assert_eq!((places.places.len(), places.size), (0, 0));
-        places.put(FileId(1), place(b"longer", 7));
-        places.put(FileId(1), place(b"d", 7));
+        places.put(FileId(1), place(b"longer", 7), usize::MAX);
+        places.put(FileId(1), place(b"d", 7), usize::MAX);
         assert_eq!(places.size, PLACE_SIZE + 1);
     }
 }

@@ -159,7 +159,7 @@ impl BackingUse {
     /// Somebody has synced a file.
     pub fn note_synced(&self, file: FileId) {
         let mut synced = self.synced.borrow_mut();
-        if synced.len() < SYNCED_MAX {
+        if synced.len() < SYNCED_MAX.min(self.memos) {
             synced.insert(file.0);
         }
     }
@@ -317,7 +317,7 @@ impl Core {
             share.changed.borrow_mut().add(FileChange::Chunks { first: index, limit: index + 1 });
         }
         let mut shares = self.backing().shares.borrow_mut();
-        if shares.len() >= SHARES_MAX {
+        if shares.len() >= SHARES_MAX.min(self.backing().memos) {
             shares.retain(|_, share| !share.is_done.get());
         }
         if let Some(before) = shares.insert(request.file.0, share.clone()) {

@@ -129,7 +129,7 @@ impl Core {
         tables: Tables,
         backing: Option<BackingUse>,
     ) -> Core {
-        let syncs = Syncs::new(reactor, &store);
+        let syncs = Syncs::new(reactor, &store, options.bounds.memos);
         let peers = Peers::new(reactor, &options, &syncs);
         let leases = Leases::new(&options.bounds);
         Core {

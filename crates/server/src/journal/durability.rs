@@ -44,7 +44,8 @@ pub struct Syncs {
     /// Syncs that were carried out, and that failed.
     pub count: Cell<u64>,
     pub failed: Cell<u64>,
-    /// Files that a failed sync concerned.
+    /// Files that a failed sync concerned; at most so many.
+    failed_files_max: usize,
     failed_files: RefCell<FastMap<u64, SyncFailure>>,
     /// A failure that concerned too many files to name.
     all_files_failed: Cell<Option<SyncFailure>>,
@@ -54,7 +55,8 @@ pub struct Syncs {
 }
 
 impl Syncs {
-    pub fn new(reactor: &Reactor, store: &Store) -> Rc<Syncs> {
+    /// `memos`: of files whose medium errors are remembered, at most so many.
+    pub fn new(reactor: &Reactor, store: &Store, memos: usize) -> Rc<Syncs> {
         Rc::new(Syncs {
             reactor: reactor.clone(),
             store: store.clone(),
@@ -62,6 +64,7 @@ impl Syncs {
             next: RefCell::default(),
             count: Cell::new(0),
             failed: Cell::new(0),
+            failed_files_max: FAILED_FILES_MAX.min(memos),
             failed_files: RefCell::default(),
             all_files_failed: Cell::new(None),
             last_failure_number: Cell::new(0),
@@ -126,7 +129,7 @@ impl Syncs {
                 self.last_failure_number.set(number);
                 let failure = SyncFailure { number, told: false };
                 let mut failed_files = self.failed_files.borrow_mut();
-                if failed_files.len() + files.len() > FAILED_FILES_MAX {
+                if failed_files.len() + files.len() > self.failed_files_max {
                     failed_files.clear();
                     self.all_files_failed.set(Some(failure));
                 } else {

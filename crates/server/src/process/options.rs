@@ -220,6 +220,8 @@ pub struct Bounds {
     pub active_requests: usize,
     /// Clients of this machine with a submission queue.
     pub submission_queues: usize,
+    /// Entries of each table of which any may be forgotten at any time, where it has no lower bound of its own.
+    pub memos: usize,
     pub entry_keeping: EntryKeeping,
 }
 
@@ -248,6 +250,7 @@ impl Default for Bounds {
             session_permit_listeners: wire::limits::REQUEST_WINDOW as usize / 2,
             active_requests: 256,
             submission_queues: reactor::QUEUE_COUNT,
+            memos: usize::MAX,
             entry_keeping: EntryKeeping::default(),
         }
     }

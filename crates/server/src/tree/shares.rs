@@ -209,7 +209,7 @@ impl Core {
             Ok(shares) => Ok(Some(shares)),
             Err(failure) if matches!(failure.status, Status::Unreachable | Status::TimedOut) => {
                 let mut incomplete = self.directories.incomplete.borrow_mut();
-                if incomplete.len() >= INCOMPLETE_COUNT_MAX {
+                if incomplete.len() >= INCOMPLETE_COUNT_MAX.min(self.options.bounds.memos) {
                     incomplete.clear();
                 }
                 incomplete.insert(directory.0, ());

@@ -118,7 +118,7 @@ impl Contact {
 
     /// Bytes that all of this takes at most.
     pub fn memory_max(&self) -> u64 {
-        let recent = (RECENT_COUNT * size_of::<(u64, Nanos)>()) as u64;
+        let recent = (self.recent_count() * size_of::<(u64, Nanos)>()) as u64;
         recent
             + self.bounds.contact_names as u64 * DELEGATION_SIZE
             + self.bounds.contact_files as u64 * REMOTE_OPEN_SIZE
@@ -143,13 +143,17 @@ impl Contact {
         self.forgetful.borrow().clone()
     }
 
+    fn recent_count(&self) -> usize {
+        RECENT_COUNT.min(self.bounds.memos)
+    }
+
     /// Whether the name was asked for a moment ago; it was from now on.
     fn is_second(&self, hash: u64, now: Nanos) -> bool {
         let mut recent = self.recent.borrow_mut();
         if recent.is_empty() {
-            recent.resize(RECENT_COUNT, (0, 0));
+            recent.resize(self.recent_count(), (0, 0));
         }
-        let place = &mut recent[hash as usize % RECENT_COUNT];
+        let place = &mut recent[hash as usize % self.recent_count()];
         let (before, at) = std::mem::replace(place, (hash, now));
         before == hash && at + RECENT_NS > now
     }
