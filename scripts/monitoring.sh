@@ -6,6 +6,7 @@ set -eu
 
 monitoring=$(cd "$(dirname "$0")/../packaging/monitoring" && pwd)
 command -v promtool >/dev/null || { echo "monitoring.sh: promtool is missing: apt-get install prometheus" >&2; exit 1; }
+[ $# -eq 0 ] || tabane=$(cd "$1" && pwd)/tabane
 cd "$monitoring"
 promtool check rules alerts.yml
 promtool test rules alerts-test.yml
@@ -25,7 +26,6 @@ assert not unknown, f"no server prints {', '.join(unknown)}"
 print(f"{len(named)} metrics are named, and servers print all of them")
 END
 [ $# -ge 1 ] || exit 0
-tabane=$(cd "$1" && pwd)/tabane
 work=$(mktemp -d "${TMPDIR:-/tmp}/tabane-monitoring-XXXXXX")
 trap '"$tabane" down --run-directory "$work/run" 2>/dev/null || true; rm -rf "$work"' EXIT
 "$tabane" up --servers 1 --store memory:size=64M --run-directory "$work/run" --metrics-port 29300 >/dev/null

@@ -104,18 +104,11 @@ fn children_keep_no_queue() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "whether a test is left out is for whoever runs it")]
 fn foreign_directories() {
-    const STRANGER: u32 = 65_534;
     if std::env::var("TABANE_CI_NO_ROOT").is_ok_and(|value| value == "1") {
         return;
     }
     let cluster = Real::start("capi-foreign", 1, 4096);
-    let theirs = cluster.directory.join("theirs");
-    std::fs::create_dir(&theirs).expect("a directory");
-    std::fs::copy(cluster.directory.join("cluster"), theirs.join("cluster")).expect("a copy");
-    for path in [&theirs.join("cluster"), &theirs] {
-        std::os::unix::fs::chown(path, Some(STRANGER), Some(STRANGER))
-            .expect("run this test as root, or set TABANE_CI_NO_ROOT=1 to leave it out");
-    }
+    let theirs = c_program::foreign_copy(&cluster.directory);
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = Program { crate_root, source: "foreign.c", library: "tabane", place: &cluster.directory };
     program.run(&[("TABANE_CLUSTER", &theirs.to_string_lossy())]);

@@ -89,7 +89,8 @@ fn check_ways(name: &str, options: &[&str], way: &str) {
     let mut killed = command_of(&ground, "killed", &["get", "/large"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut byte = [0];
     killed.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
-    while Job::of(&ground, "killed").read() < PIPE_SIZE {}
+    let is_full = || Job::of(&ground, "killed").read() >= PIPE_SIZE;
+    assert!((0..READS_MAX).any(|_| is_full()), "{:?}", Job::of(&ground, "killed").0);
     killed.kill().unwrap();
     killed.wait().unwrap();
     let read = Job::of(&ground, "killed").read();

@@ -148,6 +148,11 @@ impl FileSystem {
         self.servers.tell_counters_and_wait().await;
     }
 
+    /// Tells servers what this client has counted that they do not know yet, and waits a second at most for them.
+    pub async fn tell_counters(&self) {
+        self.servers.tell_counters_and_wait().await;
+    }
+
     /// Asks a server for a sign of life.
     pub async fn ping(&self, server: u32) -> Result<()> {
         self.check_server(server)?;

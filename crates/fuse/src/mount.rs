@@ -319,6 +319,7 @@ impl Mount {
             for open in &left {
                 files.close(&open.file).await;
             }
+            files.tell_counters().await;
         });
     }
 }

@@ -139,7 +139,6 @@ impl Fixture {
     }
 }
 
-/// Sets the effective user of this thread alone, which the C library's call of that name does not do.
 /// One test after the other: what a crowd takes is seen in what the process has.
 fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
@@ -153,6 +152,7 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
+/// Sets the effective user of this thread alone, which the C library's call of that name does not do.
 fn become_user(user: libc::uid_t) {
     // SAFETY: no pointers. The thread is this test's own.
     let result = unsafe { libc::syscall(libc::SYS_setresuid, -1i32, user, -1i32) };
@@ -176,6 +176,9 @@ fn silent_crowd_of_another_user() {
         let fixture = fixture(16, is_local);
         let good = fixture.channel(Role::Client, 0);
         fixture.ping(&good);
+        // What earlier rounds have left free would hide what this one takes.
+        // SAFETY: no pointers.
+        unsafe { libc::malloc_trim(0) };
         let before = resident();
         let mut own_silent = fixture.silent(is_local);
         become_user(NOBODY);

@@ -58,7 +58,7 @@ fn class_sum(value: &Value, key: &str) -> u64 {
 
 /// `clients` is what these did without the server.
 fn totals_of(classes: &Value, clients: &Value, time_ns: u64, busy_ns: u64) -> Totals {
-    let sum = |keys: &[&str]| keys.iter().map(|key| number(clients, key)).sum::<u64>();
+    let sum = |keys: &[&str]| keys.iter().map(|key| number(clients, key)).fold(0, u64::saturating_add);
     let alone = sum(&["cached_opens", "cached_looks", "short_circuit_reads", "leased_reads"]);
     let operations = class_sum(classes, "finished") + alone;
     Totals {

@@ -365,7 +365,7 @@ impl Servers {
         }
         // Beyond the known size a question for places would mostly be in vain.
         let is_inside = start < end && end <= known.size.max(file.written_end());
-        if is_inside && self.read_ranges_short_circuit(file, places, (ranges, end)).await? {
+        if is_inside && self.read_ranges_short_circuit(file, places, (ranges, end), || true).await? {
             return Ok(end);
         }
         if !is_inside
@@ -421,12 +421,12 @@ impl Servers {
         if ranges.iter().all(|range| range.size_before(end) == 0) {
             return Ok(Some(end));
         }
-        if !self.read_ranges_short_circuit(file, places, (ranges, end)).await? {
-            return Ok(None);
-        }
-        let mut snapshot = Snapshot::new(self, cell.mapping().clone());
-        snapshot.kept(&cell);
-        Ok(snapshot.holds().then_some(end))
+        let is_same = || {
+            let mut snapshot = Snapshot::new(self, cell.mapping().clone());
+            snapshot.kept(&cell);
+            snapshot.holds()
+        };
+        Ok(self.read_ranges_short_circuit(file, places, (ranges, end), is_same).await?.then_some(end))
     }
 
     async fn ask_size(&self, file: &File) -> Attempt<KnownSize> {
@@ -436,12 +436,13 @@ impl Servers {
     }
 
     /// Reads what of the ranges lies before `end` from the regions that the servers lend. False if a part of it has to
-    /// be read through its server; then what is in `places` has no meaning.
+    /// be read through its server, or if it is not `valid` in the end; then what is in `places` has no meaning.
     async fn read_ranges_short_circuit(
         &self,
         file: &File,
         places: &mut [IoSliceMut<'_>],
         (ranges, end): (&[FileRange], u64),
+        valid: impl FnOnce() -> bool,
     ) -> Attempt<bool> {
         if let [range] = ranges {
             let mut pieces = file.layout.pieces(range.offset, range.size_before(end));
@@ -449,6 +450,9 @@ impl Servers {
                 // Most reads: of one chunk, whose places are known already or soon.
                 match self.copy_known(file, &[piece], places).await {
                     Found::Copied(mapping) => {
+                        if !valid() {
+                            return Ok(false);
+                        }
                         mapping.count(&counts_of_read(piece.size as usize));
                         return Ok(true);
                     }
@@ -460,7 +464,7 @@ impl Servers {
         let size = ranges.iter().map(|range| range.size_before(end)).sum::<u64>() as usize;
         let mut shares = deal(&self.cluster, file.id, &file.layout, (ranges, end), Destination::new(places));
         if let [share] = &mut shares[..] {
-            let is_read = self.read_short_circuit(file, share, size).await;
+            let is_read = self.read_short_circuit(file, share, size).await && valid();
             if is_read {
                 self.count_read(share.server, share.size);
             }
@@ -470,7 +474,7 @@ impl Servers {
             return Ok(false);
         }
         let read = join_all(shares.iter_mut().map(|share| self.read_short_circuit(file, share, size))).await;
-        let is_read = read.into_iter().all(|read| read);
+        let is_read = read.into_iter().all(|read| read) && valid();
         if is_read {
             shares.iter().for_each(|share| self.count_read(share.server, share.size));
         }

@@ -261,9 +261,10 @@ impl File {
         self.state.session.load(Ordering::Relaxed) == session
     }
 
-    /// Notes which session registers the file from now on. False when it is that one already.
-    pub(crate) fn register_by(&self, session: u64) -> bool {
-        self.state.session.swap(session, Ordering::Relaxed) != session
+    /// Notes which session registers the file from now on. Returns the one before; nothing when it is that one already.
+    pub(crate) fn register_by(&self, session: u64) -> Option<u64> {
+        let before = self.state.session.swap(session, Ordering::Relaxed);
+        (before != session).then_some(before)
     }
 
     /// Notes that the handle is closed. False when it was before.

@@ -149,6 +149,8 @@ pub(crate) struct OpenFiles {
     /// Per server: the life in which it has no registrations but those that it was told of since.
     renewals: RefCell<BTreeMap<u32, u64>>,
     sessions_lost: Cell<u64>,
+    /// Until then no inherited file is registered: its home did not answer.
+    adoption_pause_end: Cell<Nanos>,
 }
 
 /// An open that is about to be sent to a server; it is settled when this is dropped: noted, or known to have failed.
@@ -314,14 +316,21 @@ impl Common {
 
     async fn adopt_inherited(&self, file: &File) {
         let Ok(home) = self.home_of(file.id) else { return };
+        if self.reactor.now() < self.open_files.adoption_pause_end.get() {
+            return;
+        }
+        // Whoever comes meanwhile goes on without waiting.
+        let Some(before) = file.register_by(self.session()) else { return };
         let request = ReclaimRequest { files: Batch(vec![file.id]), last: false };
         let _under_way = self.begin_open(home);
-        // Where this fails, the operation that needs the file tells why, and the next one tries again.
-        if let Ok(reply) = self.ask(home, Operation::Reclaim, &request).await
-            && let Ok(reply) = ReclaimReply::from_bytes(&reply.params)
-            && file.register_by(self.session())
-        {
-            self.note_open(file.id, reply.number, false);
+        let reply = self.ask(home, Operation::Reclaim, &request).await;
+        match reply.map(|reply| ReclaimReply::from_bytes(&reply.params)) {
+            Ok(Ok(reply)) => self.note_open(file.id, reply.number, false),
+            // The operation that needs the file tells why; a later one tries again.
+            _ => {
+                file.register_by(before);
+                self.open_files.adoption_pause_end.set(self.reactor.now().saturating_add(self.silence()));
+            }
         }
     }
 

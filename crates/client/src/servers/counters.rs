@@ -6,6 +6,7 @@
 //! Invariant: a message tells totals since the connection began, so that none counts twice. What was told by an earlier
 //! connection is no part of them, whether it has arrived or not.
 
+use crate::servers::join::join_all;
 use crate::servers::{Common, Servers};
 use reactor::channel::Call;
 use reactor::{COUNTER_COUNT, Class, ClientCounter, Nanos};
@@ -16,9 +17,15 @@ use wire::{Encode, Operation};
 
 /// Time between two messages to one server.
 const INTERVAL: Nanos = 1_000_000_000;
-/// Answers to calls with fewer bytes are timed one in `TIMED_IN`, each for all of these: clocks are not for nothing.
+/// Answers to calls with fewer bytes are timed one in `TIMED_IN`, drawn at random, each for all of these: clocks are not
+/// for nothing.
 const TIMED_SIZE_MIN: usize = 64 << 10;
 const TIMED_IN: u64 = 8;
+/// Of the generator of Knuth's MMIX, whose upper bits are drawn.
+const FACTOR: u64 = 6_364_136_223_846_793_005;
+const SUMMAND: u64 = 1_442_695_040_888_963_407;
+/// Longest wait for servers to take in what is told at the end.
+const END_WAIT_MAX: Nanos = 1_000_000_000;
 
 /// The numbers of one server, by `ClientCounter`.
 #[derive(Default)]
@@ -35,20 +42,35 @@ pub(crate) struct UntoldCounters {
     servers: RefCell<BTreeMap<u32, ServerCounters>>,
     /// Somebody will tell them.
     is_due: Cell<bool>,
-    /// Calls that were not timed since the last that was.
-    untimed: Cell<u64>,
+    /// What was drawn last.
+    draw: Cell<u64>,
 }
 
-/// A call under way: when it began and for how many it counts, if it is timed.
-pub(crate) struct Timed(Option<(Nanos, u64)>);
+/// A call under way.
+pub(crate) struct Timed(Timing);
+
+enum Timing {
+    /// It is answered when something else has happened, and counts for nothing.
+    Parked,
+    Untimed,
+    /// When it began, and for how many it counts.
+    Since(Nanos, u64),
+}
+
+fn is_parked(operation: Operation) -> bool {
+    matches!(operation, Operation::AwaitPermit | Operation::AwaitLock | Operation::KeepEntries)
+}
 
 impl Servers {
     /// Tells everything that was counted; returns when servers have taken it in.
     pub(crate) async fn tell_counters_and_wait(&self) {
-        for server in self.tell_counters() {
+        let deadline = Some(self.reactor.now().saturating_add(END_WAIT_MAX.min(self.silence())));
+        let pings = self.tell_counters().into_iter().map(|server| {
+            let channel = self.channel(server);
             // It is answered after what was sent before it on the same connection. Its own answer stays untold.
-            let _ = self.channel(server).call(Call::new(Operation::Ping, &Empty {})).await;
-        }
+            async move { channel.call(Call { deadline, ..Call::new(Operation::Ping, &Empty {}) }).await.is_ok() }
+        });
+        join_all(pings).await;
     }
 }
 
@@ -67,21 +89,30 @@ impl Common {
     /// A call begins.
     pub(crate) fn await_answer(&self, call: &Call<'_>) -> Timed {
         let sizes = call.body.iter().map(|slice| slice.len()).chain(call.place.iter().map(|slice| slice.len()));
-        let untimed = self.untold.untimed.get() + 1;
-        if sizes.sum::<usize>() >= TIMED_SIZE_MIN {
-            return Timed(Some((self.reactor.now(), 1)));
+        if is_parked(call.operation) {
+            return Timed(Timing::Parked);
         }
-        self.untold.untimed.set(untimed % TIMED_IN);
-        Timed((untimed == TIMED_IN).then(|| (self.reactor.now(), TIMED_IN)))
+        if sizes.sum::<usize>() >= TIMED_SIZE_MIN {
+            return Timed(Timing::Since(self.reactor.now(), 1));
+        }
+        let draw = (self.untold.draw.get() ^ self.session()).wrapping_mul(FACTOR).wrapping_add(SUMMAND);
+        self.untold.draw.set(draw);
+        match (draw >> 32).is_multiple_of(TIMED_IN) {
+            true => Timed(Timing::Since(self.reactor.now(), TIMED_IN)),
+            false => Timed(Timing::Untimed),
+        }
     }
 
-    /// It has ended.
+    /// It has been answered.
     pub(crate) fn count_answer(&self, server: u32, timed: Timed) {
-        let Timed(Some((begun, weight))) = timed else {
-            return self.count(server, &[(ClientCounter::Answers, 1)]);
-        };
-        let took = self.reactor.now().saturating_sub(begun).saturating_mul(weight);
-        self.count(server, &[(ClientCounter::Answers, 1), (ClientCounter::AnswerNs, took)]);
+        match timed.0 {
+            Timing::Parked => {}
+            Timing::Untimed => self.count(server, &[(ClientCounter::Answers, 1)]),
+            Timing::Since(begun, weight) => {
+                let took = self.reactor.now().saturating_sub(begun).saturating_mul(weight);
+                self.count(server, &[(ClientCounter::Answers, 1), (ClientCounter::AnswerNs, took)]);
+            }
+        }
     }
 
     /// A connection has ended: what is told from now on is told on another one.
@@ -101,6 +132,10 @@ impl Common {
             if let Some(common) = own.upgrade() {
                 common.untold.is_due.set(false);
                 common.tell_counters();
+                let is_left = |counters: &ServerCounters| counters.now != counters.told;
+                if common.untold.servers.borrow().values().any(is_left) {
+                    common.tell_counters_later();
+                }
             }
         });
     }
@@ -110,12 +145,6 @@ impl Common {
         let mut servers = self.untold.servers.borrow_mut();
         let untold = servers.iter_mut().filter(|(_, counters)| counters.now != counters.told);
         let told = untold.filter_map(|(server, counters)| {
-            let channel = self.channel(*server);
-            if !channel.is_connected() {
-                // With the next connection, if there is one.
-                return None;
-            }
-            counters.told = counters.now;
             let since = |counter| counters.now[counter as usize] - counters.begun[counter as usize];
             let request = NoteCountersRequest {
                 cached_opens: since(ClientCounter::CachedOpens),
@@ -127,7 +156,11 @@ impl Common {
                 answers: since(ClientCounter::Answers),
                 answer_ns: since(ClientCounter::AnswerNs),
             };
-            channel.notify(Operation::NoteCounters, request.to_bytes());
+            // Else with the next connection, if there is one.
+            if !self.channel(*server).notify(Operation::NoteCounters, request.to_bytes()) {
+                return None;
+            }
+            counters.told = counters.now;
             Some(*server)
         });
         told.collect()

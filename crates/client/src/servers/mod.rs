@@ -271,7 +271,9 @@ impl Common {
         let channel = self.channel(server);
         let answer = self.await_answer(&call);
         let result = channel.call(call).await;
-        self.count_answer(server, answer);
+        if result.as_ref().map_or_else(|failure| is_answer(failure.status), |_| true) {
+            self.count_answer(server, answer);
+        }
         if result.as_ref().is_err_and(is_too_old) {
             self.begin_tree_anew(channel.tree_number(), server);
         } else if channel.tree_number() > self.tree_seen.get().0 {
@@ -403,6 +405,11 @@ fn call_for<'a>(user: Option<&Credentials>, operation: Operation, params: &impl 
         None => call,
         Some(user) => call.on_behalf_of(user),
     }
+}
+
+/// Whether a failure is what a server has answered.
+fn is_answer(status: Status) -> bool {
+    !matches!(status, Status::Unreachable | Status::TimedOut | Status::OutcomeUnknown)
 }
 
 /// Whether a server says that a request knows of no tree change that it could compare: it names no directory.

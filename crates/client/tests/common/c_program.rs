@@ -67,3 +67,16 @@ fn check(mut command: Command, what: &str) {
         text(&output.stderr)
     );
 }
+
+/// A directory of user 65534 with a cluster file in it that leads to servers of ours. As root.
+pub fn foreign_copy(cluster: &Path) -> PathBuf {
+    const STRANGER: u32 = 65_534;
+    let theirs = cluster.join("theirs");
+    std::fs::create_dir(&theirs).expect("a directory");
+    std::fs::copy(cluster.join("cluster"), theirs.join("cluster")).expect("a copy");
+    for path in [&theirs.join("cluster"), &theirs] {
+        std::os::unix::fs::chown(path, Some(STRANGER), Some(STRANGER))
+            .expect("run this test as root, or set TABANE_CI_NO_ROOT=1 to leave it out");
+    }
+    theirs
+}

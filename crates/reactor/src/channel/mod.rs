@@ -119,11 +119,6 @@ impl Channel {
         }
     }
 
-    /// Whether a call would go out at once.
-    pub fn is_connected(&self) -> bool {
-        matches!(self.0.state.borrow().connection, ChannelConnection::Open { .. })
-    }
-
     /// Counts things that are done without the server. False where it shares no memory with us.
     pub fn count(&self, counts: &[(ClientCounter, u64)]) -> bool {
         match &self.0.state.borrow().connection {
@@ -206,18 +201,19 @@ impl Channel {
         outcome
     }
 
-    /// Sends a request whose reply nobody waits for. Dropped in silence when the window is full or the channel is not
-    /// connected: for hints only.
-    pub fn notify(&self, operation: Operation, params: Vec<u8>) {
+    /// Sends a request whose reply nobody waits for. False, and nothing is sent, when the window is full or the channel
+    /// is not connected: for hints only.
+    pub fn notify(&self, operation: Operation, params: Vec<u8>) -> bool {
         assert!(!operation.is_mutating());
         let mut state = self.0.state.borrow_mut();
         if state.outstanding == WINDOW || !matches!(state.connection, ChannelConnection::Open { .. }) {
-            return;
+            return false;
         }
         let slot = self.0.register(&mut state, operation, (params, 0), Vec::new(), Vec::new(), None);
         if let Some(outstanding) = &mut state.calls[slot] {
             outstanding.abandoned = true;
         }
+        true
     }
 
     /// Waits until the windows have room for a call.

@@ -554,6 +554,8 @@ impl Serving {
         };
         if hello.role == Role::Client {
             self.share(stream, &mut peer);
+        }
+        if hello.role.is_client() {
             peer.counters = stream.counters();
         }
         stream.prepare();

@@ -25,7 +25,7 @@ const CLUSTER_LETTERS: usize = 8;
 /// Names of jobs that are longer are no server's.
 const JOB_NAME_SIZE_MAX: usize = 128;
 /// Operations by which we ask.
-const OWN_OPERATIONS: [&str; 2] = ["Statistics", "Ping"];
+const OWN_OPERATIONS: [&str; 3] = ["Statistics", "Ping", "NoteCounters"];
 /// What clients that name no job are called, and jobs that a server does not tell apart.
 const NO_JOB: &str = "(no job)";
 const OTHER_JOBS: &str = "(other jobs)";

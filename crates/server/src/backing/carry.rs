@@ -210,7 +210,7 @@ impl Core {
         });
         {
             let mut carries = self.backing().carries.borrow_mut();
-            if carries.len() >= CARRIES_MAX.min(self.backing().memos) {
+            if carries.len() >= CARRIES_MAX {
                 carries.retain(|_, task| !task.is_done.get());
             }
             carries.insert(request.id.0, task.clone());

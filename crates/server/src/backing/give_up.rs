@@ -85,7 +85,7 @@ impl Core {
         let give_up = Rc::new(GiveUp { wish: request.wish, is_done: Cell::new(false), done: Notice::new() });
         {
             let mut known = self.backing().give_ups.0.borrow_mut();
-            if known.len() >= GIVE_UPS_MAX.min(self.backing().memos) {
+            if known.len() >= GIVE_UPS_MAX {
                 known.retain(|_, give_up| !give_up.is_done.get());
             }
             known.insert(key, give_up.clone());

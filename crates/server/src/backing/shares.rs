@@ -317,7 +317,7 @@ impl Core {
             share.changed.borrow_mut().add(FileChange::Chunks { first: index, limit: index + 1 });
         }
         let mut shares = self.backing().shares.borrow_mut();
-        if shares.len() >= SHARES_MAX.min(self.backing().memos) {
+        if shares.len() >= SHARES_MAX {
             shares.retain(|_, share| !share.is_done.get());
         }
         if let Some(before) = shares.insert(request.file.0, share.clone()) {

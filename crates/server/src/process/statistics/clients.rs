@@ -11,6 +11,9 @@ use reactor::{COUNTER_COUNT, ClientCounter, ClientCounters, Mapped};
 use std::collections::BTreeMap;
 use wire::messages::NoteCountersRequest;
 
+/// Most that a number can be: sums of several are numbers of 64 bits with a sign for whoever reads them.
+const COUNT_MAX: u64 = 1 << 56;
+
 /// Totals, by `ClientCounter`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientCounts(pub [u64; COUNTER_COUNT]);
@@ -22,7 +25,18 @@ impl ClientCounts {
     }
 
     pub fn add(&mut self, other: &ClientCounts) {
-        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own = own.saturating_add(other));
+        self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own = own.saturating_add(other).min(COUNT_MAX));
+    }
+
+    /// Opens, looks, reads and bytes together: a measure of how much was done.
+    pub fn done(&self) -> u64 {
+        let is_done = |counter: &ClientCounter| !matches!(counter, ClientCounter::Answers | ClientCounter::AnswerNs);
+        ClientCounter::ALL.iter().filter(|counter| is_done(counter)).map(|counter| self.0[*counter as usize]).sum()
+    }
+
+    /// What somebody says, whom nobody trusts.
+    fn of(told: [u64; COUNTER_COUNT]) -> ClientCounts {
+        ClientCounts(told.map(|count| count.min(COUNT_MAX)))
     }
 
     /// What came since they were `before`.
@@ -38,7 +52,7 @@ impl ClientCounts {
     }
 
     fn of_request(request: &NoteCountersRequest) -> ClientCounts {
-        ClientCounts(ClientCounter::ALL.map(|counter| match counter {
+        ClientCounts::of(ClientCounter::ALL.map(|counter| match counter {
             ClientCounter::CachedOpens => request.cached_opens,
             ClientCounter::CachedLooks => request.cached_looks,
             ClientCounter::ShortCircuitReads => request.short_circuit_reads,
@@ -78,13 +92,13 @@ struct Source {
 }
 
 impl Source {
-    fn new(job: u32, counters: Option<Mapped<ClientCounters>>) -> Source {
-        Source { job, counters, seen: ClientCounts::default(), told: ClientCounts::default() }
+    fn new(job: u32) -> Source {
+        Source { job, counters: None, seen: ClientCounts::default(), told: ClientCounts::default() }
     }
 
     /// Looks at the memory that is shared. What has grown.
     fn look(&mut self) -> ClientCounts {
-        let now = self.counters.as_ref().map_or(self.seen, |counters| ClientCounts(counters.read()));
+        let now = self.counters.as_ref().map_or(self.seen, |counters| ClientCounts::of(counters.read()));
         self.seen.growth(&now)
     }
 }
@@ -103,16 +117,23 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// A client shares memory with us.
-    pub fn connect(&mut self, connection: u64, job: u32, counters: Mapped<ClientCounters>) {
-        self.sources.insert(connection, Source::new(job, Some(counters)));
+    /// A client is connected.
+    pub fn connect(&mut self, connection: u64, job: u32) {
+        self.sources.insert(connection, Source::new(job));
     }
 
-    /// A client tells what it has counted since its connection began.
-    pub fn note(&mut self, connection: u64, job: u32, request: &NoteCountersRequest, jobs: &mut Jobs) {
-        let source = self.sources.entry(connection).or_insert_with(|| Source::new(job, None));
+    /// It shares memory with us.
+    pub fn share(&mut self, connection: u64, counters: Mapped<ClientCounters>) {
+        if let Some(source) = self.sources.get_mut(&connection) {
+            source.counters = Some(counters);
+        }
+    }
+
+    /// A client tells what it has counted since its connection began. One whose connection has ended is not heard.
+    pub fn note(&mut self, connection: u64, request: &NoteCountersRequest, jobs: &mut Jobs) {
+        let Some(source) = self.sources.get_mut(&connection) else { return };
         let grown = source.told.growth(&ClientCounts::of_request(request));
-        take_in(&grown, job, &mut self.totals, jobs);
+        take_in(&grown, source.job, &mut self.totals, jobs);
     }
 
     /// A connection has ended.
@@ -122,17 +143,14 @@ impl Clients {
         }
     }
 
-    /// Looks at all shared memory. Whether anything has grown.
-    pub fn collect(&mut self, jobs: &mut Jobs) -> bool {
-        let mut has_grown = false;
+    /// Looks at all shared memory.
+    pub fn collect(&mut self, jobs: &mut Jobs) {
         for source in self.sources.values_mut() {
             let grown = source.look();
             if grown != ClientCounts::default() {
                 take_in(&grown, source.job, &mut self.totals, jobs);
-                has_grown = true;
             }
         }
-        has_grown
     }
 
     /// Whether some share memory with us, and so may do anything without a word.
@@ -162,10 +180,16 @@ mod tests {
         let (mut jobs, mut clients) = (Jobs::default(), Clients::default());
         let job = jobs.connect(&Label::new("7", "0", "", "", "cat"));
         let counters = Mapped::<ClientCounters>::alone();
-        clients.connect(1, job, counters.clone());
-        assert!(clients.has_silent() && !clients.collect(&mut jobs));
+        clients.connect(1, job);
+        assert!(!clients.has_silent());
+        clients.share(1, counters.clone());
+        assert!(clients.has_silent());
+        clients.collect(&mut jobs);
+        assert_eq!(clients.totals(), ClientCounts::default());
         counters.add(ClientCounter::ShortCircuitBytes, 100);
-        assert!(clients.collect(&mut jobs) && !clients.collect(&mut jobs));
+        clients.collect(&mut jobs);
+        clients.collect(&mut jobs);
+        assert_eq!(clients.totals().0[ClientCounter::ShortCircuitBytes as usize], 100);
         counters.add(ClientCounter::ShortCircuitBytes, 11);
         clients.disconnect(1, &mut jobs);
         clients.disconnect(1, &mut jobs);
@@ -180,15 +204,20 @@ mod tests {
             answers: 3,
             answer_ns: 900,
         };
-        clients.note(2, job, &request, &mut jobs);
-        clients.note(2, job, &request, &mut jobs);
-        request.leased_bytes = 40;
-        request.answers = 4;
-        clients.note(2, job, &request, &mut jobs);
-        request.leased_bytes = 51;
-        clients.note(2, job, &request, &mut jobs);
+        clients.connect(2, job);
+        for (leased_bytes, answers) in [(50, 3), (50, 3), (40, 4), (51, 4)] {
+            (request.leased_bytes, request.answers) = (leased_bytes, answers);
+            clients.note(2, &request, &mut jobs);
+        }
         clients.disconnect(2, &mut jobs);
+        // One that was held until after the end.
+        clients.note(2, &request, &mut jobs);
         assert_eq!(clients.totals().0, [0, 0, 0, 111, 1, 51, 4, 900]);
         assert_eq!(jobs.counters(job).clients, clients.totals());
+        clients.connect(3, job);
+        request.leased_bytes = u64::MAX;
+        clients.note(3, &request, &mut jobs);
+        clients.note(3, &request, &mut jobs);
+        assert_eq!(clients.totals().0[ClientCounter::LeasedBytes as usize], COUNT_MAX);
     }
 }

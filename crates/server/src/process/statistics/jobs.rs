@@ -215,7 +215,11 @@ impl Jobs {
             OTHERS => counters.since(&told_before),
             _ => *counters,
         };
-        let service = |index: usize, job: &Job| totals(index, &job.counters).since(&job.sampled).service_ns;
+        // What its clients did by themselves counts as time as well: a nanosecond a byte or a look.
+        let service = |index: usize, job: &Job| {
+            let grown = totals(index, &job.counters).since(&job.sampled);
+            grown.service_ns.saturating_add(grown.clients.done())
+        };
         let has_grown = |index: usize, job: &Job| totals(index, &job.counters) != job.sampled;
         let mut found: Vec<usize> =
             (0..self.entries.len()).filter(|index| has_grown(*index, &self.entries[*index])).collect();

@@ -17,7 +17,6 @@ use reactor::{Nanos, Peer};
 use std::cell::{Cell, Ref, RefCell};
 use waits::{Asker, REASON_COUNT, WaitGauge, WaitReason};
 use wire::Operation;
-use wire::handshake::Role;
 use wire::label::LABEL_SIZE_MAX;
 use wire::messages::NoteCountersRequest;
 use wire::operation::OperationClass;
@@ -254,7 +253,9 @@ impl Tables {
     }
 
     fn job(&mut self, who: Asker) -> Option<&mut JobCounters> {
-        (who.job != NO_JOB).then(|| self.jobs.counters(who.job))
+        // What clients count themselves is not asked for by their jobs.
+        let is_asked = who.operation != Operation::NoteCounters;
+        (who.job != NO_JOB && is_asked).then(|| self.jobs.counters(who.job))
     }
 
     fn waited(&mut self, who: Asker, waited: Nanos) {
@@ -304,18 +305,18 @@ impl Statistics {
 
     /// Somebody connects; from now on requests are of the tag's job.
     pub fn connected(&self, peer: &Peer) {
-        peer.tag.set(match peer.role {
-            Role::Client | Role::LowPriority => self.tables.borrow_mut().jobs.connect(&peer.label),
-            Role::Server | Role::ClientTunnel | Role::ServerTunnel => NO_JOB,
-        });
+        if !peer.role.is_client() {
+            return peer.tag.set(NO_JOB);
+        }
+        let tables = &mut *self.tables.borrow_mut();
+        peer.tag.set(tables.jobs.connect(&peer.label));
+        tables.clients.connect(peer.connection, peer.tag.get());
     }
 
     /// A client that was just connected shares memory with us, in which it counts what it does by itself.
     pub fn shared(&self, peer: &Peer) {
-        if let (Some(counters), job) = (&peer.counters, peer.tag.get())
-            && job != NO_JOB
-        {
-            self.tables.borrow_mut().clients.connect(peer.connection, job, counters.clone());
+        if let Some(counters) = &peer.counters {
+            self.tables.borrow_mut().clients.share(peer.connection, counters.clone());
         }
     }
 
@@ -329,16 +330,14 @@ impl Statistics {
 
     /// A client tells what it did by itself since it was connected.
     pub fn note_client(&self, peer: &Peer, request: &NoteCountersRequest) {
-        if peer.tag.get() != NO_JOB {
-            let tables = &mut *self.tables.borrow_mut();
-            tables.clients.note(peer.connection, peer.tag.get(), request, &mut tables.jobs);
-        }
+        let tables = &mut *self.tables.borrow_mut();
+        tables.clients.note(peer.connection, request, &mut tables.jobs);
     }
 
-    /// Looks at what clients do by themselves. Whether they have done anything since the last look.
-    pub fn collect_clients(&self) -> bool {
+    /// Looks at what clients do by themselves.
+    pub fn collect_clients(&self) {
         let tables = &mut *self.tables.borrow_mut();
-        tables.clients.collect(&mut tables.jobs)
+        tables.clients.collect(&mut tables.jobs);
     }
 
     /// Whether there are clients that may do anything without a word.

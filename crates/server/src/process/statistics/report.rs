@@ -42,12 +42,12 @@ pub fn start_sampling(core: &Rc<Core>) {
     let core = core.clone();
     core.reactor.clone().spawn(Class::Background, async move {
         let mut was_idle = false;
+        let seen = || (core.statistics.arrivals.get(), core.statistics.client_totals());
+        let mut before = seen();
         loop {
-            let before = core.statistics.arrivals.get();
             core.reactor.sleep(SAMPLE_INTERVAL_NS).await;
-            let is_idle = !core.statistics.collect_clients()
-                && core.statistics.arrivals.get() == before
-                && core.statistics.work_under_way() == 0;
+            core.statistics.collect_clients();
+            let is_idle = std::mem::replace(&mut before, seen()) == before && core.statistics.work_under_way() == 0;
             if !is_idle || !was_idle {
                 core.statistics.add_sample(sample(&core));
             }
