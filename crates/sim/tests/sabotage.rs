@@ -197,12 +197,14 @@ fn hurried_changes() {
 
 /// Runs seeds in which half of the clients keep names, until something is said.
 fn problems_by_keepers(sabotage: Sabotage, faults: Faults) -> Vec<String> {
-    for seed in 0..if sabotage == Sabotage::None { 12 } else { 40 } {
+    for seed in 0..if sabotage == Sabotage::None { 12 } else { 400 } {
         let mut profile = Profile::new(seed, &Overrides::default());
         (profile.sabotage, profile.faults, profile.keepers) = (sabotage, faults, true);
         profile.bounds.entry_keeping = EntryKeeping { holders: 64, time: SECOND, rest: 0 };
         (profile.clients, profile.tasks, profile.pause_max) = (4, 1, 20_000_000);
         (profile.crowded, profile.flavour, profile.fault_count) = (true, Flavour::Names, 12);
+        // Children keep nothing.
+        profile.forks = false;
         let problems = run_profile(&profile, false).problems;
         if !problems.is_empty() {
             return problems;
