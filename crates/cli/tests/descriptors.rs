@@ -75,7 +75,9 @@ fn served_in_the_background() {
     let output = runtime(&ground, &directory, &script).output().unwrap();
     assert!(output.status.success() && said(&output) == "file\n", "{}", said(&output));
     ground.run(&["down"]);
-    let error = fs::metadata(&directory).unwrap_err();
+    // A look that meets the last of its threads on its way out is cut off (ECONNABORTED), once.
+    let look = || fs::metadata(&directory).unwrap_err();
+    let error = Some(look()).filter(|error| error.raw_os_error() != Some(103)).unwrap_or_else(look);
     assert_eq!(error.raw_os_error(), Some(107), "it is served still, or gone: {error}");
     reactor::process::unmount(&directory, false).unwrap();
 }
