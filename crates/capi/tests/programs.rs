@@ -99,8 +99,8 @@ fn children_keep_no_queue() {
     assert!(left <= inodes.len(), "{left} locks are left by 80 programs");
 }
 
-/// Goal: a cluster file in a directory of another user is not believed. Method: one that leads to servers of ours, given
-/// to user 65534, as root.
+/// Goal: a cluster file in a directory of another user is not believed. Method: one that leads to servers of ours,
+/// given to user 65534, as root.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "whether a test is left out is for whoever runs it")]
 fn foreign_directories() {

@@ -62,8 +62,8 @@ fn flush() {
     std::fs::remove_dir_all(&backing).expect("the test's directory can be removed");
 }
 
-/// Goal: a cluster file in a directory of another user is not believed. Method: one that leads to servers of ours, given
-/// to user 65534, as root.
+/// Goal: a cluster file in a directory of another user is not believed. Method: one that leads to servers of ours,
+/// given to user 65534, as root.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "whether a test is left out is for whoever runs it")]
 fn foreign_directories() {

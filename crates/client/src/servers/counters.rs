@@ -17,8 +17,8 @@ use wire::{Encode, Operation};
 
 /// Time between two messages to one server.
 const INTERVAL: Nanos = 1_000_000_000;
-/// Answers to calls with fewer bytes are timed one in `TIMED_IN`, drawn at random, each for all of these: clocks are not
-/// for nothing.
+/// Answers to calls with fewer bytes are timed one in `TIMED_IN`, drawn at random, each for all of these: clocks have
+/// their price.
 const TIMED_SIZE_MIN: usize = 64 << 10;
 const TIMED_IN: u64 = 8;
 /// Of the generator of Knuth's MMIX, whose upper bits are drawn.
@@ -47,9 +47,7 @@ pub(crate) struct UntoldCounters {
 }
 
 /// A call under way.
-pub(crate) struct Timed(Timing);
-
-enum Timing {
+pub(crate) enum Timing {
     /// It is answered when something else has happened, and counts for nothing.
     Parked,
     Untimed,
@@ -87,25 +85,25 @@ impl Common {
     }
 
     /// A call begins.
-    pub(crate) fn await_answer(&self, call: &Call<'_>) -> Timed {
+    pub(crate) fn await_answer(&self, call: &Call<'_>) -> Timing {
         let sizes = call.body.iter().map(|slice| slice.len()).chain(call.place.iter().map(|slice| slice.len()));
         if is_parked(call.operation) {
-            return Timed(Timing::Parked);
+            return Timing::Parked;
         }
         if sizes.sum::<usize>() >= TIMED_SIZE_MIN {
-            return Timed(Timing::Since(self.reactor.now(), 1));
+            return Timing::Since(self.reactor.now(), 1);
         }
         let draw = (self.untold.draw.get() ^ self.session()).wrapping_mul(FACTOR).wrapping_add(SUMMAND);
         self.untold.draw.set(draw);
         match (draw >> 32).is_multiple_of(TIMED_IN) {
-            true => Timed(Timing::Since(self.reactor.now(), TIMED_IN)),
-            false => Timed(Timing::Untimed),
+            true => Timing::Since(self.reactor.now(), TIMED_IN),
+            false => Timing::Untimed,
         }
     }
 
     /// It has been answered.
-    pub(crate) fn count_answer(&self, server: u32, timed: Timed) {
-        match timed.0 {
+    pub(crate) fn count_answer(&self, server: u32, timing: Timing) {
+        match timing {
             Timing::Parked => {}
             Timing::Untimed => self.count(server, &[(ClientCounter::Answers, 1)]),
             Timing::Since(begun, weight) => {
