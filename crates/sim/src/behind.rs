@@ -183,14 +183,17 @@ pub fn syncs_apart(profile: &Profile) -> bool {
 }
 
 /// In some runs calls on one of the files hang for as long as clients work, or half of the time that they may take.
-pub fn hang_some(world: &World, profile: &Profile) {
+/// Whether they do: a change of names that waits for such a call keeps servers from telling of its directories.
+pub fn hang_some(world: &World, profile: &Profile) -> bool {
     let mut random = Random::new(profile.seed ^ 0x6861_6e67);
-    if profile.faults.any() && random.percent(25) {
+    let hangs = profile.faults.any() && random.percent(25);
+    if hangs {
         let directory = *random.choose(&["", "d0/", "d1/"]);
         let name = if directory.is_empty() { "f0" } else { "c0" };
         let operation = *random.choose(&[None, Some("read"), Some("look"), Some("open")]);
         world.hang_backing(&format!("{directory}{name}"), operation);
     }
+    hangs
 }
 
 /// What it does wrong when nothing may any more.

@@ -56,6 +56,8 @@ struct Run {
     /// Numbers of clients that crashed.
     gone: BTreeSet<u32>,
     problems: Vec<String>,
+    /// Whether calls on the backing tree hang.
+    hangs: bool,
     /// The client that checks while others work, and what it finds; and the one that flushes.
     checking: Option<SimClient>,
     flushing: Option<SimClient>,
@@ -79,6 +81,7 @@ pub fn run_profile(profile: &Profile, trace: bool) -> Report {
         clients: Vec::new(),
         gone: BTreeSet::new(),
         problems: Vec::new(),
+        hangs: false,
         checking: None,
         flushing: None,
         problems_under_load: Rc::default(),
@@ -146,7 +149,8 @@ impl Run {
             .map_err(str::to_owned)?;
         if self.harness.profile.backing {
             self.harness.world.set_backing_faults(behind::faults(&self.harness.profile));
-            behind::hang_some(&self.harness.world, &self.harness.profile);
+            self.hangs = behind::hang_some(&self.harness.world, &self.harness.profile);
+            self.harness.recorder.note_unrest(self.hangs);
         }
         for position in 0..self.clients.len() {
             self.put_to_work(position);
@@ -223,6 +227,7 @@ impl Run {
             let now = self.harness.world.now();
             if hang_end.take_if(|hang_end| now >= *hang_end).is_some() {
                 self.harness.world.release_backing();
+                self.hangs = false;
             }
             if now >= end {
                 return Err("the clients never came to an end".to_owned());
@@ -232,7 +237,7 @@ impl Run {
             harness.world.run_until(|| working.get() == 0 || nemesis.is_due(harness), until - now);
             self.harness.start_error()?;
             let strike = nemesis.act(&self.harness, &self.nodes());
-            self.harness.recorder.note_unrest(nemesis.is_restless(&self.harness));
+            self.harness.recorder.note_unrest(self.hangs || nemesis.is_restless(&self.harness));
             if let Strike::CrashClient(position) = strike {
                 self.crash_client(position);
             }
