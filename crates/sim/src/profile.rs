@@ -382,6 +382,7 @@ fn draw_table_bounds(seed: Option<u64>, bounds: Bounds) -> Bounds {
         permit_waiters: draw(0, 3, real.permit_waiters),
         session_permit_listeners: draw(0, 2, real.session_permit_listeners),
         memos: draw(1, 4, real.memos),
+        wishes: draw(1, 4, real.wishes),
         ..bounds
     }
 }

@@ -208,6 +208,52 @@ fn more_names_than_an_attribute_cache_holds() {
     assert!(wrong_names(CacheFault::OmitsInSilence, 2).0 > 0, "names that are left out in silence are not noticed");
 }
 
+/// Makes files in each of some directories, one after the other, and returns how many of them servers made from
+/// submissions.
+fn make_in_each(harness: &Harness, client: &SimClient, directories: usize, names: &'static [&'static str]) -> u64 {
+    let submissions = || harness.audits().iter().map(|(_, audit)| audit.submissions).sum::<u64>();
+    let before = submissions();
+    run(harness, client, async move |fs| {
+        for directory in 0..directories {
+            for name in names {
+                make(&fs, &format!("/d{directory}/{name}")).await;
+            }
+        }
+    });
+    submissions() - before
+}
+
+/// Goal: clients are told of a bounded number of directories that they may make names in without asking; for others
+/// they ask, and are told with that. Method: one client makes files in as many directories as there are places for, and
+/// in many more (256 places, where a store has a MiB), twice in turns and then two at a time.
+#[test]
+fn more_permissions_to_submit_than_there_is_room_for() {
+    for (directories, fit) in [(20, true), (2_500, false)] {
+        let overrides = Overrides { no_faults: true, servers: Some(1), ..Overrides::default() };
+        let mut profile = Profile::new(5, &overrides);
+        (profile.short_circuit, profile.checksums, profile.stable_media) = (true, false, false);
+        (profile.client_timeout, profile.store_size) = (20 * SECOND, 8 << 20);
+        profile.remember_all();
+        let harness = Harness::new(&profile, false);
+        harness.wait_for_servers(60 * SECOND).expect("servers start");
+        let client = harness.add_client();
+        run(&harness, &client, async move |fs| {
+            for directory in 0..directories {
+                fs.mkdir(format!("/d{directory}").as_bytes(), 0o755).await.expect("made");
+            }
+        });
+        make_in_each(&harness, &client, directories, &["a"]);
+        let again = make_in_each(&harness, &client, directories, &["b"]) as usize;
+        let at_once = make_in_each(&harness, &client, 20, &["c", "d"]) as usize;
+        assert_eq!(again > directories / 2, fit, "{again} of {directories} submitted");
+        assert!(again > 0 && at_once >= 10, "{at_once} of 40 submitted");
+        harness.world.run_for(SECOND);
+        for (_, audit) in harness.audits() {
+            assert!(audit.errors.is_empty(), "{:?}", audit.errors);
+        }
+    }
+}
+
 /// Goal: a server that has given out all numbers of files says so, and what is there goes on. Method: its journal says
 /// that nearly all are given out, and it is started again; then files are made, read and removed.
 #[test]

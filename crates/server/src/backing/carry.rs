@@ -20,6 +20,7 @@ use super::pace::Patience;
 use super::shared_syncs::SMALL_FILE_SIZE;
 use super::shares::CarriedShare;
 use super::table::known_of;
+use super::wishes::Wish;
 use super::{BackingFault, BackingUse, add, joined};
 use crate::core::{Core, Failure, Notice, all, until};
 use crate::files::inodes::Inode;
@@ -37,7 +38,7 @@ use wire::{Attributes, Decode, FileId, Kind, Operation, Status};
 const ATTEMPTS_MAX: u32 = 3;
 const ATTEMPT_PAUSE_NS: Nanos = 200_000_000;
 /// Wishes that are kept; those that have ended go first.
-const CARRIES_MAX: usize = 4096;
+pub const CARRIES_MAX: usize = 4096;
 /// What a directory has to wait for that takes another one's name.
 pub const NOT_EMPTY: &str = "the directory is not empty there";
 /// The number of none.
@@ -55,8 +56,8 @@ pub struct CarryTask {
     written: Cell<u64>,
 }
 
-impl CarryTask {
-    pub fn is_ended(&self) -> bool {
+impl Wish for CarryTask {
+    fn is_done(&self) -> bool {
         self.is_done.get()
     }
 }
@@ -168,7 +169,7 @@ impl Core {
             CarryInodeReply { state, behind: None, bytes: written, reason }
         };
         let other = |state| at(state, 0, b"");
-        let known = self.backing().carries.borrow().get(&request.id.0).cloned();
+        let known = self.backing().carries.get(&request.id.0);
         let task = match known {
             Some(task) if task.wish == request.wish => task,
             Some(task) if !task.is_done.get() => {
@@ -196,8 +197,8 @@ impl Core {
 
     /// Whether an inode is being carried behind by its home, which is this server.
     pub(super) fn is_carrying(&self, id: FileId) -> bool {
-        let carries = self.backing.as_ref().map(|backing| backing.carries.borrow());
-        carries.is_some_and(|carries| carries.get(&id.0).is_some_and(|task| !task.is_done.get()))
+        let task = self.backing.as_ref().and_then(|backing| backing.carries.get(&id.0));
+        task.is_some_and(|task| !task.is_done.get())
     }
 
     fn start_carry(self: &Rc<Self>, request: CarryInodeRequest) -> Rc<CarryTask> {
@@ -208,13 +209,7 @@ impl Core {
             patience: Rc::new(Cell::new(request.patience)),
             written: Cell::new(0),
         });
-        {
-            let mut carries = self.backing().carries.borrow_mut();
-            if carries.len() >= CARRIES_MAX {
-                carries.retain(|_, task| !task.is_done.get());
-            }
-            carries.insert(request.id.0, task.clone());
-        }
+        self.backing().carries.put(request.id.0, task.clone());
         let (core, own) = (self.clone(), task.clone());
         self.reactor.spawn(Class::Background, async move {
             let result = core.carry_now(&request, &own).await;

@@ -222,9 +222,7 @@ impl Core {
 
     /// Whether a flush is under way here, or an inode is being carried.
     pub fn is_flushing(&self) -> bool {
-        self.backing.as_ref().is_some_and(|backing| {
-            backing.flushes.is_working.get() || backing.carries.borrow().values().any(|task| !task.is_ended())
-        })
+        self.backing.as_ref().is_some_and(|backing| backing.flushes.is_working.get() || backing.carries.are_at_work())
     }
 
     async fn flush_now(self: &Rc<Self>, run: &Rc<FlushRun>) {

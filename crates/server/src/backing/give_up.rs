@@ -12,6 +12,7 @@
 use super::carry::{is_known, reason_of, words};
 use super::flush::WAIT_NS;
 use super::table::known_of;
+use super::wishes::Wish;
 use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::{Progress, later, unlink};
 use crate::journal::records::Record;
@@ -21,8 +22,7 @@ use reactor::backing::{BackingAttributes, FileKind};
 use reactor::log::{self, Level};
 use reactor::service::Peer;
 use reactor::{Class, Nanos};
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::rc::Rc;
 use wire::credentials::Credentials;
 use wire::handshake::Role;
@@ -33,7 +33,7 @@ use wire::{Decode, Encode, FileId, Name, Status};
 /// By what is known what nobody here knows: no file has it, so that it is somebody else's whatever it is.
 pub const UNKNOWN_THERE: KnownBehind = KnownBehind { inode: u64::MAX, size: 0, mtime: 0, ctime: 0 };
 /// Names that are kept; those that have ended go first.
-const GIVE_UPS_MAX: usize = 1024;
+pub const GIVE_UPS_MAX: usize = 1024;
 /// Between two looks whether a name may be taken up.
 const PAUSE_NS: Nanos = 5_000_000;
 
@@ -41,18 +41,20 @@ const PAUSE_NS: Nanos = 5_000_000;
 type GiveUpResult = Result<bool, Failure>;
 
 /// A name that is given up.
-struct GiveUp {
+pub struct GiveUp {
     wish: u64,
     is_done: Cell<bool>,
     done: Notice<GiveUpResult>,
 }
 
 /// A directory and a name in it.
-type NameKey = (u64, Vec<u8>);
+pub type NameKey = (u64, Vec<u8>);
 
-/// See the module.
-#[derive(Default)]
-pub struct GiveUps(RefCell<BTreeMap<NameKey, Rc<GiveUp>>>);
+impl Wish for GiveUp {
+    fn is_done(&self) -> bool {
+        self.is_done.get()
+    }
+}
 
 /// `GiveUpName`, at the server of a name.
 pub fn give_up_name(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
@@ -70,7 +72,7 @@ impl Core {
     /// Begins to give a name up, or joins whoever does; waits a moment for the end.
     pub(super) async fn give_up_name(self: &Rc<Self>, request: GiveUpNameRequest) -> GiveUpNameReply {
         let key = (request.directory.0, request.name.clone());
-        let known = self.backing().give_ups.0.borrow().get(&key).cloned();
+        let known = self.backing().give_ups.get(&key);
         let known = known.filter(|known| known.wish == request.wish || !known.is_done.get());
         let give_up = known.unwrap_or_else(|| self.start_giving_up(key, request));
         let state = flush_states::ENDED;
@@ -83,13 +85,7 @@ impl Core {
 
     fn start_giving_up(self: &Rc<Self>, key: NameKey, request: GiveUpNameRequest) -> Rc<GiveUp> {
         let give_up = Rc::new(GiveUp { wish: request.wish, is_done: Cell::new(false), done: Notice::new() });
-        {
-            let mut known = self.backing().give_ups.0.borrow_mut();
-            if known.len() >= GIVE_UPS_MAX {
-                known.retain(|_, give_up| !give_up.is_done.get());
-            }
-            known.insert(key, give_up.clone());
-        }
+        self.backing().give_ups.put(key, give_up.clone());
         let (core, own) = (self.clone(), give_up.clone());
         self.reactor.spawn(Class::Background, async move {
             let result = core.give_up_now(&request).await;

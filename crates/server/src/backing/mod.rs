@@ -57,6 +57,7 @@ mod settled;
 mod shared_syncs;
 mod shares;
 pub mod table;
+mod wishes;
 
 pub use cache_state::cache_state;
 pub use carry::carry_inode;
@@ -87,9 +88,11 @@ use reactor::backing::{CALL_SIZE_MAX, CALLS_MAX};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::hash::RandomState;
 use std::path::Path;
 use std::rc::Rc;
 use wire::{FileId, Status};
+use wishes::Wishes;
 
 /// Between two looks at a root that fail.
 const LOOK_PAUSE_NS: Nanos = 50_000_000;
@@ -124,13 +127,13 @@ pub struct BackingUse {
     failed_names: RefCell<FastMap<u64, FailedNames>>,
     counters: Counters,
     /// What of files is being written behind here, or was; by file.
-    shares: RefCell<FastMap<u64, Rc<shares::ShareWrite>>>,
+    shares: Wishes<u64, shares::ShareWrite>,
     /// Inodes that are being carried behind by this server, or were.
-    carries: RefCell<FastMap<u64, Rc<carry::CarryTask>>>,
+    carries: Wishes<u64, carry::CarryTask>,
     /// Those of them whose place changes right now; told when that is over.
     moving: RefCell<FastMap<u64, carry::MovingPlace>>,
     /// Names that are given up to somebody else, or were.
-    give_ups: give_up::GiveUps,
+    give_ups: Wishes<give_up::NameKey, give_up::GiveUp, RandomState>,
     flushes: flush::Flushes,
     settled: settled::Settled,
     /// Files that were synced since this server knows of a change of theirs, some of them.
@@ -227,6 +230,7 @@ impl BackingUse {
             }
             Some(_) => Record::Nothing,
         };
+        let wishes_max = options.bounds.wishes;
         let used = BackingUse {
             tree,
             memos: options.bounds.memos,
@@ -239,10 +243,10 @@ impl BackingUse {
             listings: RefCell::default(),
             misses: RefCell::default(),
             failed_names: RefCell::default(),
-            shares: RefCell::default(),
-            carries: RefCell::default(),
+            shares: Wishes::new(shares::SHARES_MAX.min(wishes_max)),
+            carries: Wishes::new(carry::CARRIES_MAX.min(wishes_max)),
             moving: RefCell::default(),
-            give_ups: give_up::GiveUps::default(),
+            give_ups: Wishes::new(give_up::GIVE_UPS_MAX.min(wishes_max)),
             flushes: flush::Flushes::default(),
             settled: settled::Settled::default(),
             synced: RefCell::default(),

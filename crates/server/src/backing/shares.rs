@@ -15,6 +15,7 @@ use super::base_copy::BaseCopy;
 use super::flush::WAIT_NS;
 use super::pace::Patience;
 use super::table::{CarriedState, Standing};
+use super::wishes::Wish;
 use super::{BackingFault, BackingUse, add};
 use crate::core::{Core, Failure, Notice, until};
 use crate::files::inodes::Inode;
@@ -33,7 +34,7 @@ use wire::messages::{
 use wire::{Decode, FileId, Kind, Layout};
 
 /// Wishes that are kept; those that have ended go first.
-const SHARES_MAX: usize = 65_536;
+pub const SHARES_MAX: usize = 65_536;
 
 /// Chunks of a file that are known to have been changed since a wish; with more all count as changed.
 const CHANGED_MAX: usize = 1024;
@@ -128,6 +129,12 @@ pub struct ShareWrite {
     opened: RefCell<Option<BackingFile>>,
 }
 
+impl Wish for ShareWrite {
+    fn is_done(&self) -> bool {
+        self.is_done.get()
+    }
+}
+
 impl ShareWrite {
     /// A share that is begun from now on is written to this open file.
     pub fn use_open(&self, file: &BackingFile) {
@@ -144,8 +151,7 @@ impl BackingUse {
             synced.remove(&file.0);
         }
         drop(synced);
-        let shares = self.shares.borrow();
-        if let Some(share) = shares.get(&file.0)
+        if let Some(share) = self.shares.get(&file.0)
             && !self.has_fault(BackingFault::LosesWritesInFlush)
         {
             share.is_changed.set(true);
@@ -170,7 +176,7 @@ impl BackingUse {
 
     /// The wish about a file, if it is this one.
     pub(super) fn share(&self, file: FileId, wish: u64) -> Option<Rc<ShareWrite>> {
-        self.shares.borrow().get(&file.0).filter(|share| share.wish == wish).cloned()
+        self.shares.get(&file.0).filter(|share| share.wish == wish)
     }
 
     /// Whether a file was cut at its home, which this server is, since a wish. A holder that was told of that before he
@@ -316,11 +322,7 @@ impl Core {
             share.is_changed.set(true);
             share.changed.borrow_mut().add(FileChange::Chunks { first: index, limit: index + 1 });
         }
-        let mut shares = self.backing().shares.borrow_mut();
-        if shares.len() >= SHARES_MAX {
-            shares.retain(|_, share| !share.is_done.get());
-        }
-        if let Some(before) = shares.insert(request.file.0, share.clone()) {
+        if let Some(before) = self.backing().shares.put(request.file.0, share.clone()) {
             // It need not go on.
             before.is_changed.set(true);
             before.is_late.set(true);
