@@ -1,6 +1,6 @@
 #!/bin/sh
-# A cluster through Slurm: three nodes that are this machine, in a job: up with --hosts auto and srun, a restart, down; then
-# the job script of examples/, as users submit it.
+# A cluster through Slurm: three nodes that are this machine, each with mounts of its own. In jobs: up with --hosts auto and
+# srun, a restart, down; the same with a mount on each node; then the job script of examples/, as users submit it.
 # Usage: slurm.sh DIRECTORY-WITH-PROGRAMS (as root; Debian: slurmctld slurmd slurm-client munge). Not part of .ci/run.
 set -eu
 
@@ -59,7 +59,7 @@ export SLURM_CONF="$work/slurm.conf"
     --log-file="$work/munge.log" --seed-file="$work/seed" 2>/dev/null
 mkdir "$work/state" "$work/spool-n1" "$work/spool-n2" "$work/spool-n3"
 /usr/sbin/slurmctld -f "$work/slurm.conf"
-for node in n1 n2 n3; do /usr/sbin/slurmd -f "$work/slurm.conf" -N $node; done
+for node in n1 n2 n3; do unshare --mount --propagation private /usr/sbin/slurmd -f "$work/slurm.conf" -N $node; done
 until [ "$(sinfo -h -t idle -o %D)" = 3 ]; do sleep 0.2; done
 
 export TABANE_CLUSTER="$work/run" TABANE_RUN_DIRECTORY="$work/run" TABANE_STORE="memory:$work/stores,size=64M"
@@ -76,6 +76,25 @@ ps ax | grep -q "[s]run .*tabane.* host "
 [ ! -e "$TABANE_CLUSTER" ]
 END
 timeout 120 salloc -Q -N3 sh -c "$(cat "$work/job")" "$tabane" || { tail -n 20 "$work/ctld.log" >&2; exit 1; }
+until [ "$(sinfo -h -t idle -o %D)" = 3 ]; do sleep 0.2; done
+
+# What one node writes to its mount the others find in theirs, and nothing is left of any.
+export MOUNT="$work/mount"
+mkdir "$MOUNT"
+cat >"$work/mounted" <<'END'
+set -eux
+"$0" up --hosts auto --launcher srun --mount "$MOUNT"
+srun --ntasks-per-node=1 sh -c 'grep -q " $MOUNT " /proc/self/mountinfo && echo "$SLURM_PROCID" >"$MOUNT/$SLURMD_NODENAME"'
+[ "$(srun --ntasks-per-node=1 sh -c 'cat "$MOUNT"/n1 "$MOUNT"/n2 "$MOUNT"/n3 | sort | tr -d "\n"; echo')" = "$(yes 012 | head -n 3)" ]
+[ "$("$0" ls | tr '\n' ' ')" = "n1 n2 n3 " ]
+# Mounts outlive the steps that use them, and a restart of a server.
+"$0" restart 2
+srun --ntasks-per-node=1 sh -c 'ls "$MOUNT" | wc -l' | sort -u | grep -qx 3
+"$0" down
+srun --ntasks-per-node=1 sh -c '! grep " $MOUNT " /proc/self/mountinfo'
+END
+timeout 180 salloc -Q -N3 sh -c "$(cat "$work/mounted")" "$tabane" || { tail -n 20 "$work/ctld.log" >&2; exit 1; }
+[ -z "$(ls "$MOUNT")" ]
 until [ "$(sinfo -h -t idle -o %D)" = 3 ]; do sleep 0.2; done
 
 # Fewer and smaller nodes than the script asks for, which the command line says.

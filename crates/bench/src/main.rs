@@ -27,6 +27,7 @@ mod group;
 mod load;
 mod meter;
 mod options;
+mod page_buffer;
 mod phases;
 mod plot;
 mod processes;

@@ -4,6 +4,7 @@
 use crate::group::{Failure, Group, Pass};
 use crate::meter::Meter;
 use crate::options::Bench;
+use crate::page_buffer::PageBuffer;
 use crate::target::{How, Target, fill_pattern, find_difference};
 
 const EASY_TRANSFER_SIZE: usize = 1 << 20;
@@ -59,7 +60,7 @@ impl Shape {
 /// Write, read and delete, as the pass says.
 pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
     let shape = Shape::of(group);
-    let mut buffer = vec![0; shape.transfer_size];
+    let mut buffer = PageBuffer::new(shape.transfer_size);
     fill_pattern(shape.seed(group.rank), 0, &mut buffer);
     group.phase(WRITE, shape.transfer_count, |meter| write(target, group, &shape, &mut buffer, meter))?;
     if group.pass != Pass::Warm {

@@ -3,6 +3,7 @@
 
 use crate::group::{Failure, Group, Pass, Stage};
 use crate::meter::Meter;
+use crate::page_buffer::PageBuffer;
 use crate::target::{How, Target, fill_pattern, find_difference, mix};
 
 const RANDOM_TRANSFER_SIZE: usize = 4096;
@@ -69,7 +70,7 @@ pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
 }
 
 fn write<T: Target>(target: &T, group: &Group, shape: &RandomShape, meter: &mut Meter) -> Result<(), Failure> {
-    let mut buffer = vec![0; PREPARATION_SIZE as usize];
+    let mut buffer = PageBuffer::new(PREPARATION_SIZE as usize);
     let file = target.open(&path(group.directory, group.rank), How::Create)?;
     for (offset, size) in shape.whole() {
         fill_pattern(seed(group.rank), offset, &mut buffer[..size]);
@@ -81,7 +82,7 @@ fn write<T: Target>(target: &T, group: &Group, shape: &RandomShape, meter: &mut 
 
 /// Reads the neighbour's file front to back.
 fn read_whole<T: Target>(target: &T, group: &Group, shape: &RandomShape) -> Result<(), Failure> {
-    let mut buffer = vec![0; PREPARATION_SIZE as usize];
+    let mut buffer = PageBuffer::new(PREPARATION_SIZE as usize);
     let file = target.open(&path(group.directory, group.neighbour()), How::Read)?;
     for (offset, size) in shape.whole() {
         target.read_at(&file, &mut buffer[..size], offset)?;
@@ -93,7 +94,7 @@ fn read_whole<T: Target>(target: &T, group: &Group, shape: &RandomShape) -> Resu
 fn read<T: Target>(target: &T, group: &Group, shape: &RandomShape, meter: &mut Meter) -> Result<u64, Failure> {
     let owner = group.neighbour();
     let path = path(group.directory, owner);
-    let mut buffer = vec![0; shape.transfer_size];
+    let mut buffer = PageBuffer::new(shape.transfer_size);
     let file = target.open(&path, How::Read)?;
     let mut done = 0;
     meter.begin_call();

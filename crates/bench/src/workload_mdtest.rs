@@ -4,6 +4,7 @@
 use crate::group::{Failure, Group, Pass};
 use crate::meter::Meter;
 use crate::options::Bench;
+use crate::page_buffer::PageBuffer;
 use crate::target::{How, Target, fill_pattern, find_difference};
 use std::fmt::Write as _;
 
@@ -78,7 +79,7 @@ impl Tree {
 
     /// Creates the files of this rank until the time is over; returns their number.
     pub fn create<T: Target>(&self, target: &T, group: &Group, meter: &mut Meter) -> Result<u64, Failure> {
-        let mut contents = vec![0; self.file_size];
+        let mut contents = PageBuffer::new(self.file_size);
         fill_pattern(0, 0, &mut contents);
         let mut path = String::new();
         let mut done = 0;
@@ -119,7 +120,7 @@ impl Tree {
 
     fn read<T: Target>(&self, target: &T, group: &Group, meter: &mut Meter) -> Result<u64, Failure> {
         let owner = group.neighbour();
-        let mut place = vec![0; self.file_size];
+        let mut place = PageBuffer::new(self.file_size);
         let mut path = String::new();
         for index in 0..group.made_by(owner) {
             self.set_path(&mut path, owner, index);

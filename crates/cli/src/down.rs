@@ -5,6 +5,7 @@ use crate::commands::flush::{SOME_FAILED, are, flush_all, verify_all};
 use crate::failure::{Failure, Outcome};
 use crate::hosts::HostsRecord;
 use crate::launch::stop_servers;
+use crate::report::of_cluster;
 use crate::run_directory::{RunDirectory, of_cluster_path, remove_stores};
 use crate::session::open_reactor;
 use crate::settings::Settings;
@@ -50,10 +51,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         drop(reactor);
         check_changes(&directory)?;
     }
-    let reported = match crate::report::wanted(arguments)? {
-        Some(file) => crate::report::of_cluster(&directory.path, &file),
-        None => Ok(()),
-    };
+    let reported =
+        crate::report::Wanted::of(arguments, &["report"]).and_then(|wanted| of_cluster(&directory.path, &wanted));
+    crate::recorder::end(&open_reactor()?, &directory);
     // Servers that are to end do so, also if nothing can be told of them.
     take_all_down(arguments, directory).and(reported)
 }

@@ -301,7 +301,7 @@ async fn wait_for_end(reactor: &Reactor, child: &mut Child) -> ExitStatus {
 }
 
 /// Whether all of the processes ended within a time.
-async fn ended_within(reactor: &Reactor, processes: &[ProcessId], time: Nanos) -> bool {
+pub async fn ended_within(reactor: &Reactor, processes: &[ProcessId], time: Nanos) -> bool {
     let deadline = reactor.now().saturating_add(time);
     while processes.iter().any(|process| process.is_alive()) {
         if reactor.now() >= deadline {

@@ -37,6 +37,7 @@ mod mpi;
 mod options;
 mod paths;
 mod pin;
+mod recorder;
 mod report;
 mod run;
 mod run_directory;

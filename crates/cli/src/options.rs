@@ -179,6 +179,14 @@ pub static TABLE: &[OptionRow] = &[
     flag("verify", "", "compare contents here with those in the backing directory when all has gone"),
     flag("wait", "", "end when it is done, and tell what came of it"),
     choice_of_command(
+        "record",
+        "record",
+        "",
+        Value::Path,
+        "PLACE",
+        "keep what the servers count in this file, a place of tabane-report, every 10 s and at the end",
+    ),
+    choice_of_command(
         "report",
         "report",
         "",

@@ -4,6 +4,7 @@
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::session::cluster_path;
+use crate::settings::absolute;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -21,28 +22,54 @@ fn program() -> PathBuf {
     beside.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from(PROGRAM))
 }
 
-fn failed(program: &Path, error: &std::io::Error) -> Failure {
+/// Why a command of that program could not be started.
+pub fn failed(command: &Command, error: &std::io::Error) -> Failure {
     Failure::failed(format!(
         "{}: {}; it is a program of its own, see docs/report.md",
-        program.display(),
+        Path::new(command.get_program()).display(),
         io_words(error)
     ))
 }
 
-/// The file of `--report`, if it was given. Errors: there is no program that could write it, or no directory for it, so
-/// that nothing is begun in vain.
-pub fn wanted(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
-    let Some(file) = arguments.path("report") else { return Ok(None) };
-    let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
-    if directory.is_some_and(|directory| !directory.is_dir()) {
-        return Err(Failure::failed(format!("--report {}: its directory is not there; make it first", file.display())));
+/// What is to be kept of a run.
+pub struct Wanted {
+    /// The place of `--record`.
+    pub place: Option<PathBuf>,
+    /// The file of `--report`.
+    pub page: Option<PathBuf>,
+}
+
+impl Wanted {
+    /// `keys`: which of the two options the command has. Errors: there is no program that could write it, or no
+    /// directory for it, so that nothing is begun in vain.
+    pub fn of(arguments: &Arguments, keys: &[&str]) -> Outcome<Wanted> {
+        let given = |key| keys.contains(&key).then(|| arguments.path(key)).flatten();
+        let file = |key| given(key).map(|file| absolute(&file)).transpose();
+        let wanted = Wanted { place: file("record")?, page: file("report")? };
+        for (key, file) in [("record", &wanted.place), ("report", &wanted.page)] {
+            let Some(file) = file else { continue };
+            if file.parent().is_some_and(|directory| !directory.is_dir()) {
+                let words = "its directory is not there; make it first";
+                return Err(Failure::failed(format!("--{key} {}: {words}", file.display())));
+            }
+        }
+        if wanted.is_something() {
+            let mut probe = Command::new(program());
+            probe.arg("--version").stdin(Stdio::null()).stdout(Stdio::null());
+            match probe.status() {
+                Ok(status) if status.success() => {}
+                Ok(status) => {
+                    let program = Path::new(probe.get_program()).display();
+                    return Err(Failure::failed(format!("{program}: {status}")));
+                }
+                Err(error) => return Err(failed(&probe, &error)),
+            }
+        }
+        Ok(wanted)
     }
-    let program = program();
-    let probe = Command::new(&program).arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).status();
-    match probe {
-        Ok(status) if status.success() => Ok(Some(file)),
-        Ok(status) => Err(Failure::failed(format!("{}: {status}", program.display()))),
-        Err(error) => Err(failed(&program, &error)),
+
+    pub fn is_something(&self) -> bool {
+        self.place.is_some() || self.page.is_some()
     }
 }
 
@@ -51,54 +78,60 @@ pub struct Recorder {
     child: Child,
 }
 
-fn record(run_directory: &Path, report: &Path) -> Outcome<Command> {
+/// The recorder of a run directory's cluster; where to is missing.
+pub fn recording(run_directory: &Path) -> Outcome<Command> {
     let mut command = Command::new(program());
-    command.arg("record").arg("--report").arg(report).arg("--cluster").arg(run_directory);
-    command.arg("--tabane").arg(this_program()?);
+    command.arg("record").arg("--cluster").arg(run_directory).arg("--tabane").arg(this_program()?);
     // It tells where the report is; standard output is the command's.
     command.stdout(Stdio::null());
     Ok(command)
 }
 
-fn succeeded(status: std::process::ExitStatus, report: &Path) -> Outcome {
-    match status.success() {
-        true => Ok(()),
-        false => Err(Failure::failed(format!("{}: the report was not written", report.display()))),
-    }
+fn succeeded(status: std::process::ExitStatus, wanted: &Wanted) -> Outcome {
+    let missing = match (&wanted.page, &wanted.place) {
+        (Some(page), _) => format!("{}: the report was not written", page.display()),
+        (None, place) => format!("{}: not all was recorded", place.as_deref().unwrap_or(Path::new("")).display()),
+    };
+    if status.success() { Ok(()) } else { Err(Failure::failed(missing)) }
 }
 
 impl Recorder {
     /// Records a run of `command` from now on, by the program's name.
-    pub fn start(run_directory: &Path, report: &Path, command: &std::ffi::OsStr) -> Outcome<Recorder> {
-        let mut recorder = record(run_directory, report)?;
+    pub fn start(run_directory: &Path, wanted: &Wanted, command: &std::ffi::OsStr) -> Outcome<Recorder> {
+        let mut recorder = recording(run_directory)?;
+        recorder.args(&wanted.place);
+        if let Some(page) = &wanted.page {
+            recorder.arg("--report").arg(page);
+        }
         if let Some(name) = Path::new(command).file_name() {
             recorder.arg("--name").arg(name);
         }
         recorder.arg("--until-input-ends").stdin(Stdio::piped());
         // What asks the command to stop does not stop the one who is to tell of it.
         recorder.process_group(0);
-        let child = recorder.spawn().map_err(|error| failed(Path::new(recorder.get_program()), &error))?;
+        let child = recorder.spawn().map_err(|error| failed(&recorder, &error))?;
         Ok(Recorder { child })
     }
 
     /// The command has ended; the servers are asked once more, and the report is written.
-    pub fn end(mut self, status: Option<u8>, report: &Path) -> Outcome {
+    pub fn end(mut self, status: Option<u8>, wanted: &Wanted) -> Outcome {
         if let (Some(mut input), Some(status)) = (self.child.stdin.take(), status) {
             // If it has gone, its status says so.
             let _ = writeln!(input, "exit {status}");
         }
         let status = self.child.wait();
         let status = status.map_err(|error| Failure::failed(format!("{PROGRAM}: {}", io_words(&error))))?;
-        succeeded(status, report)
+        succeeded(status, wanted)
     }
 }
 
 /// Writes a report of all the time since the servers of a run directory were started.
-pub fn of_cluster(run_directory: &Path, report: &Path) -> Outcome {
-    let mut command = record(run_directory, report)?;
-    command.args(["--whole", "--runs", "1"]).stdin(Stdio::null());
-    let status = command.status().map_err(|error| failed(Path::new(command.get_program()), &error))?;
-    succeeded(status, report)
+pub fn of_cluster(run_directory: &Path, wanted: &Wanted) -> Outcome {
+    let Some(page) = &wanted.page else { return Ok(()) };
+    let mut command = recording(run_directory)?;
+    command.arg("--report").arg(page).args(["--whole", "--runs", "1"]).stdin(Stdio::null());
+    let status = command.status().map_err(|error| failed(&command, &error))?;
+    succeeded(status, wanted)
 }
 
 /// `tabane watch`.
@@ -117,5 +150,5 @@ pub fn watch(arguments: &Arguments) -> Outcome {
     };
     // From here on it is that program.
     let error = command.exec();
-    Err(failed(Path::new(command.get_program()), &error))
+    Err(failed(&command, &error))
 }

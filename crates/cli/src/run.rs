@@ -5,7 +5,7 @@ use crate::commands::flush::SOME_FAILED;
 use crate::down::{carry_back_or_keep, take_down};
 use crate::failure::{Failure, Outcome, io_words};
 use crate::hosts;
-use crate::report::Recorder;
+use crate::report::{Recorder, Wanted};
 use crate::run_directory::RunDirectory;
 use crate::session::open_reactor;
 use crate::together::{Either, race};
@@ -31,7 +31,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.is_given("hosts") {
         return on_hosts(arguments, &reactor, &signals);
     }
-    let report = crate::report::wanted(arguments)?;
+    let wanted = Wanted::of(arguments, &["record", "report"])?;
     let mount = crate::mount::wanted(arguments)?;
     crate::mpi::library(arguments)?;
     check_no_hosts(arguments)?;
@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let whole = raised.check().and_then(|()| crate::warm::warm(arguments, &reactor, &signals, run_directory, true));
     let mounted =
         whole.and_then(|()| mount.map_or(Ok(()), |mount| crate::mount::start(&mount, run_directory).map(drop)));
-    let ended = mounted.and_then(|()| run_recorded(&reactor, &signals, arguments, run_directory, report.as_deref()));
+    let ended = mounted.and_then(|()| run_recorded(&reactor, &signals, arguments, run_directory, &wanted));
     let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
     let is_whole = carry_back_or_keep(&reactor, &signals, &raised.directory, "run");
     let down = take_down(&reactor, raised.directory, &raised.cluster, &raised.settings, stop_timeout, !is_whole);
@@ -50,12 +50,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
 
 /// The same with the servers on other hosts, and the mount on all of them.
 fn on_hosts(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outcome {
-    let report = crate::report::wanted(arguments)?;
+    let wanted = Wanted::of(arguments, &["record", "report"])?;
     crate::mpi::library(arguments)?;
     let path = arguments.path("run-directory").unwrap_or_else(|| own_name(hosts::default_run_directory()));
     let path = hosts::up_for_a_while(arguments, reactor, signals, &path)?;
     let warmed = crate::warm::warm(arguments, reactor, signals, &path, true);
-    let ended = warmed.and_then(|()| run_recorded(reactor, signals, arguments, &path, report.as_deref()));
+    let ended = warmed.and_then(|()| run_recorded(reactor, signals, arguments, &path, &wanted));
     let directory = RunDirectory::open(&path)?;
     let is_whole = carry_back_or_keep(reactor, signals, &directory, "run");
     let ending = hosts::Ending { keep: !is_whole, ..hosts::Ending::at_once(arguments) };
@@ -92,19 +92,21 @@ fn own_name(default: PathBuf) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// The same with a recorder beside it, if a report is wanted. One that can't be written makes a run fail that succeeded
-/// otherwise.
+/// The same with a recorder beside it, if a report or a record is wanted. One that can't be written makes a run fail
+/// that succeeded otherwise.
 fn run_recorded(
     reactor: &Reactor,
     signals: &Signals,
     arguments: &Arguments,
     run_directory: &Path,
-    report: Option<&Path>,
+    wanted: &Wanted,
 ) -> Outcome<u8> {
-    let Some(report) = report else { return run_command(reactor, signals, arguments, run_directory) };
-    let recorder = Recorder::start(run_directory, report, &arguments.operands[0])?;
+    if !wanted.is_something() {
+        return run_command(reactor, signals, arguments, run_directory);
+    }
+    let recorder = Recorder::start(run_directory, wanted, &arguments.operands[0])?;
     let ended = run_command(reactor, signals, arguments, run_directory);
-    let reported = recorder.end(ended.as_ref().ok().copied(), report);
+    let reported = recorder.end(ended.as_ref().ok().copied(), wanted);
     match (ended, reported) {
         (Ok(0), Err(failure)) => Err(failure),
         (ended, Err(Failure::Failed(words))) => {

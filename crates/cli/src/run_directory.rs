@@ -179,7 +179,8 @@ impl RunDirectory {
             remove_file(&crate::log::aside(&self.log_path(index)))?;
         }
         crate::mounts::remove_records(&self.path);
-        for name in [SETTINGS_FILE, CLUSTER_FILE_NAME, HOSTS_FILE, ORDERS_FILE, LOCK_FILE] {
+        let own = [SETTINGS_FILE, CLUSTER_FILE_NAME, HOSTS_FILE, ORDERS_FILE, LOCK_FILE];
+        for name in crate::recorder::FILES.into_iter().chain(own) {
             remove_file(&self.path.join(name))?;
         }
         fs::remove_dir(&self.path)

@@ -3,6 +3,7 @@
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::launch::{Start, Started, Survey, survey};
+use crate::report::Wanted;
 use crate::run_directory::{RunDirectory, remove_stores};
 use crate::session::open_reactor;
 use crate::settings::{Settings, check_backing, protection};
@@ -61,10 +62,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let reactor = open_reactor()?;
     let signals = catch_signals(&reactor)?;
     let path = arguments.path("run-directory").unwrap_or_else(default_run_directory);
+    let wanted = Wanted::of(arguments, &["record"])?;
     if arguments.is_given("hosts") || crate::hosts::HostsRecord::of(&path).is_some() {
         let hosts_directory = arguments.path("run-directory").unwrap_or_else(crate::hosts::default_run_directory);
         let is_new = crate::hosts::HostsRecord::of(&hosts_directory).is_none();
         crate::hosts::up(arguments, &reactor, &signals)?;
+        crate::recorder::start(&RunDirectory::open(&hosts_directory)?, wanted.place.as_deref())?;
         return crate::warm::warm(arguments, &reactor, &signals, &hosts_directory, is_new);
     }
     let mount = crate::mount::wanted(arguments)?;
@@ -72,6 +75,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let raised = raise(arguments, &path, &reactor, &signals, false)?;
     report(&raised);
     raised.check()?;
+    crate::recorder::start(&raised.directory, wanted.place.as_deref())?;
     crate::warm::warm(arguments, &reactor, &signals, &raised.directory.path, raised.directory.is_new)?;
     if let Some(mount) = mount {
         crate::mount::start(&mount, &raised.directory.path)?;

@@ -347,7 +347,7 @@ pub struct RecordOptions {
     /// Stop after so many questions
     #[arg(long, value_name = "COUNT")]
     pub runs: Option<u64>,
-    /// Stop when standard input ends; a line 'exit STATUS' in it says what the job came to
+    /// Stop when standard input ends, or a line 'end' comes in it; 'exit STATUS' says what the job came to
     #[arg(long)]
     pub until_input_ends: bool,
     /// The job's id [default: TABANE_JOB, that of a batch system, else the cluster's]

@@ -2,7 +2,8 @@
 //! `tabane status --json`, and keeps it in a place as a job's.
 //!
 //! Each answer is one transaction, with the job's end moved on, so that a recorder that is killed leaves what it has
-//! seen. With `--until-input-ends` it ends with its standard input, asks once more, and says what the job came to.
+//! seen. With `--until-input-ends` it ends with its standard input, or a line `end` in it, asks once more, and says
+//! what the job came to. It also ends when the cluster's directory is gone, for nothing will answer any more.
 
 use crate::asked::Asked;
 use crate::clock::{self, Nanos, SECOND};
@@ -15,7 +16,7 @@ use crate::store::Writer;
 use crate::watch::{self, FrameMaker};
 use crate::{html, place, words};
 use rusqlite::Connection;
-use std::io::BufRead;
+use std::io::{self, BufRead, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -95,14 +96,33 @@ fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, rec
     let input = options.until_input_ends.then(watch_input).transpose()?;
     let every = clock::seconds(options.every).unwrap_or(Duration::MAX);
     let (mut next, mut runs, mut answers) = (clock::monotonic(), 0, 0);
+    let mut said = String::new();
+    let directory = options.cluster.as_ref().filter(|cluster| cluster.exists());
     loop {
         match recorder.ask(connection, file, false, None) {
-            Ok(()) => answers += 1,
+            Ok(()) => {
+                answers += 1;
+                said.clear();
+            }
             // A cluster that does not answer now may do so later.
-            Err(failure) => say(&failure),
+            Err(failure) => say(&failure, &mut said),
         }
         runs += 1;
         if options.runs.is_some_and(|most| runs >= most) {
+            break;
+        }
+        if runs == 1
+            && options.until_input_ends
+            && let Some(place) = &options.place
+        {
+            let id = recorder.job.id.as_ref().map_or_else(String::new, |id| format!(" as job {}", words::name(id)));
+            // Who started it may have gone.
+            let _: io::Result<()> = writeln!(io::stdout(), "recording in {}{id}", place.display());
+        }
+        if options.until_input_ends && directory.is_some_and(|cluster| !cluster.exists()) {
+            say(&Failure::failed("the cluster has gone"), &mut said);
+            recorder.job.state = Some("ENDED".to_owned());
+            recorder.note_end(connection, file)?;
             break;
         }
         next = (next + every).max(clock::monotonic());
@@ -113,7 +133,10 @@ fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, rec
                     recorder.job.state = Some(state);
                     match recorder.ask(connection, file, true, None) {
                         Ok(()) => answers += 1,
-                        Err(failure) => say(&failure),
+                        Err(failure) => {
+                            say(&failure, &mut said);
+                            recorder.note_end(connection, file)?;
+                        }
                     }
                     break;
                 }
@@ -126,9 +149,13 @@ fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, rec
     }
 }
 
-fn say(failure: &Failure) {
-    if let Failure::Failed(words) | Failure::Usage(words) = failure {
+/// Once, however often it is so.
+fn say(failure: &Failure, said: &mut String) {
+    if let Failure::Failed(words) | Failure::Usage(words) = failure
+        && words != said
+    {
         eprintln!("tabane-report: record: {words}");
+        said.clone_from(words);
     }
 }
 
@@ -144,6 +171,7 @@ fn watch_input() -> Outcome<Receiver<Option<i32>>> {
         let mut status = None;
         for line in std::io::stdin().lock().lines() {
             match line {
+                Ok(line) if line.trim() == "end" => break,
                 Ok(line) => status = line.strip_prefix("exit ").and_then(|text| text.trim().parse().ok()).or(status),
                 Err(_) => break,
             }
@@ -253,19 +281,33 @@ impl Recorder {
             self.samples_asked = asked;
         }
         self.job.start = self.job.start.min(self.documents.started.unwrap_or(Nanos::MAX));
-        let id =
-            self.job.id.get_or_insert_with(|| format!("{}-{}", tabane::node_of(&cluster), self.job.start / SECOND));
-        writer.job(Job {
-            id: id.clone(),
+        let start = self.job.start;
+        self.job.id.get_or_insert_with(|| format!("{}-{}", tabane::node_of(&cluster), start / SECOND));
+        writer.job(self.job_until(&cluster, time))?;
+        writer.commit()?;
+        Ok(())
+    }
+
+    /// What the job came to, where the servers did not answer any more.
+    fn note_end(&self, connection: &mut Connection, file: &Path) -> Outcome {
+        let Some((cluster, time)) = &self.documents.last else { return Ok(()) };
+        let mut writer = Writer::begin(connection, file)?;
+        writer.set_source("tabane status")?;
+        writer.job(self.job_until(cluster, *time))?;
+        writer.commit()?;
+        Ok(())
+    }
+
+    fn job_until(&self, cluster: &str, time: Nanos) -> Job {
+        Job {
+            id: self.job.id.clone().unwrap_or_default(),
             name: self.job.name.clone(),
             state: Some(self.job.state.clone().unwrap_or_else(|| "RUNNING".to_owned())),
             start: Some(self.job.start),
             end: Some(time.max(self.job.start + 1)),
-            nodes: Some(tabane::node_of(&cluster)),
+            nodes: Some(tabane::node_of(cluster)),
             ..Job::default()
-        })?;
-        writer.commit()?;
-        Ok(())
+        }
     }
 }
 

@@ -64,3 +64,34 @@ fn in_vain() {
     let words = scratch.refused("record q.db --tabane ./none --runs 1", 1);
     assert!(words.contains("./none: no such file or directory"), "{words}");
 }
+
+/// Goal: a recorder that goes with a cluster ends by an order, or when the cluster's directory is gone, and says a trouble
+/// once however long it lasts. Method: a cluster that never answers after three times, and input that stays open.
+#[test]
+fn with_the_cluster() {
+    for by_order in [true, false] {
+        let scratch = Scratch::new(if by_order { "record-order" } else { "record-gone" });
+        stand_in(&scratch);
+        std::fs::create_dir(scratch.0.join("cluster")).unwrap();
+        let line = "record p.db --tabane ./tabane --cluster cluster --every 0.01 --id 7 --until-input-ends";
+        let mut command = scratch.command(line);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut recorder = command.spawn().unwrap();
+        while !scratch.is_there("asked") || scratch.text("asked").lines().count() < 9 {
+            std::thread::yield_now();
+        }
+        let mut input = recorder.stdin.take().unwrap();
+        match by_order {
+            true => input.write_all(b"end\n").unwrap(),
+            false => std::fs::remove_dir(scratch.0.join("cluster")).unwrap(),
+        }
+        let output = recorder.wait_with_output().unwrap();
+        drop(input);
+        assert!(output.status.success(), "{}", said(&output));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "recording in p.db as job 7\n");
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(words.matches("no server answers").count(), 1, "{words}");
+        assert_eq!(words.contains("the cluster has gone"), !by_order, "{words}");
+        assert!(scratch.done("job 7 p.db").starts_with("job 7, ENDED\n"));
+    }
+}

@@ -45,8 +45,9 @@ pub const NEW_CLUSTER: [&str; 34] = [
 const MOUNT: [&str; 9] =
     ["mount", "threads", "io-uring", "keep-entries", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 44] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
-static RUN_OPTIONS: [&str; 47] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "report", "mpi"], &MOUNT]);
+static UP_OPTIONS: [&str; 45] = joined(&[&NEW_CLUSTER, &["warm", "record"], &MOUNT]);
+static RUN_OPTIONS: [&str; 48] =
+    joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "record", "report", "mpi"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
@@ -70,8 +71,10 @@ pub static ROWS: &[Command] = &[
             "With --hosts the servers start on other hosts, all at once, through the launcher; either all of it is up \
              then, or nothing is left and the message says what went wrong where (docs/hosts.md). --mount mounts on \
              each of them and on this machine; the directory has to be there on all.",
+            "--record has tabane-report beside it keep what the servers count, until 'down', which has it ask once more \
+             (docs/report.md). Started again after 'down --keep', the cluster is recorded on where it was.",
         ],
-        example: "tabane up --servers 4\ntabane up --hosts 'node[01-04]' --per-host 2\ntabane up --mount /mnt/job\ntabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
+        example: "tabane up --servers 4\ntabane up --record job.db\ntabane up --hosts 'node[01-04]' --per-host 2\ntabane up --mount /mnt/job\ntabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
         options: &UP_OPTIONS,
         single_dash: false,
         takes_command_line: false,
@@ -318,7 +321,8 @@ pub static ROWS: &[Command] = &[
             "What was changed over a backing directory is carried back to it at the end. What could not go, or was \
              not done when a second signal came, is listed, exit status 3 where the command had 0; then the servers \
              are stopped, and all that they store stays for 'up' and 'down' with the run directory that is named.",
-            "With --report a page says at the end what the servers did meanwhile, and what should be changed.",
+            "With --report a page says at the end what the servers did meanwhile, and what should be changed; --record \
+             keeps what they counted, from which tabane-report tells more.",
             "With --hosts the servers are on other hosts, as those of 'up'; the command runs here, and --mount mounts \
              here and on all of them.",
             "With --mpi the command and what it starts have libtabane_mpiio.so for that MPI before them (LD_PRELOAD), \

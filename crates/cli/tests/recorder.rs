@@ -1,0 +1,98 @@
+//! A recorder that goes with a cluster: `tabane up --record`, and `tabane run --record`. Real servers, and the real
+//! tabane-report, which has to be built beside the program (`cargo build -p tabane-report`).
+
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+
+mod common;
+
+use common::{Ground, TABANE};
+use reactor::process::{ProcessId, SIGKILL};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What tabane-report prints.
+fn report(ground: &Ground, words: &[&str]) -> String {
+    let program = Path::new(TABANE).with_file_name("tabane-report");
+    assert!(program.is_file(), "{} is missing: cargo build -p tabane-report", program.display());
+    let output = Command::new(program).args(words).current_dir(&ground.path).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn recorder(ground: &Ground) -> ProcessId {
+    let text = std::fs::read_to_string(ground.run_directory().join("recorder")).unwrap();
+    ProcessId::of(text.split(' ').next().unwrap().parse().unwrap()).expect("it runs")
+}
+
+fn put(ground: &Ground, path: &str, size: usize) {
+    let mut command = ground.command(&["put", path]);
+    let mut child = command.env("TABANE_JOB", "42").stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&vec![7; size]).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+/// Goal: what servers count is in the place, to the byte, from `up` to `down`, whatever became of servers meanwhile; one
+/// place holds all lives of a cluster. Method: bytes after a kill and a restart, and after `down --keep` and `up`.
+#[test]
+fn recorded_from_up_to_down() {
+    let ground = Ground::new("recorder");
+    let mut command = ground.command(&["up", "--servers", "2", "--record", "job.db"]);
+    let output = command.env("TABANE_JOB", "42").stderr(Stdio::inherit()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let place = ground.path.join("job.db");
+    assert!(output.status.success() && said.contains(&format!("recording in {}", place.display())), "{said}");
+    ground.kill(1);
+    ground.run(&["restart", "1"]);
+    put(&ground, "/a", 100_000);
+    let own = recorder(&ground);
+    let said = ground.fail(1, &["up", "--record", "other.db"]);
+    assert!(said.contains("is up already"), "{said}");
+    let said = ground.run(&["down", "--keep"]);
+    assert!(said.contains(&format!("recorded in {}", place.display())) && !own.is_alive(), "{said}");
+    let whole = report(&ground, &["job", "42", "job.db"]);
+    assert!(whole.starts_with("job 42, ENDED\n") && whole.contains("wrote 97.7 KiB (100,000 bytes)"), "{whole}");
+    let mut again = ground.command(&["up"]);
+    let output = again.env("TABANE_JOB", "43").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("as job 43"), "{output:?}");
+    ground.kill(0);
+    let said = ground.fail(1, &["up", "--record", "other.db"]);
+    assert!(said.contains("other.db: the cluster is being recorded in"), "{said}");
+    put(&ground, "/b", 5000);
+    ground.run(&["down"]);
+    assert!(!ground.run_directory().exists() && !ground.path.join("other.db").exists());
+    // Its clients were of job 42; the servers began to count anew.
+    assert!(report(&ground, &["job", "43", "job.db"]).starts_with("job 43, ENDED\n"));
+}
+
+/// Goal: a recorder that was killed keeps nobody from ending, is told, and what it has seen is there; what can't be
+/// recorded is refused before anything is started.
+#[test]
+fn killed_and_refused() {
+    let ground = Ground::new("recorder-killed");
+    let said = ground.fail(1, &["up", "--record", "missing/job.db"]);
+    assert!(said.contains("missing/job.db: its directory is not there") && !ground.run_directory().exists(), "{said}");
+    std::fs::write(ground.path.join("text"), "no place\n").unwrap();
+    let said = ground.fail(1, &["up", "--servers", "1", "--record", "text"]);
+    assert!(said.contains("the cluster is up, but is not recorded: ") && said.contains("text"), "{said}");
+    ground.run(&["down"]);
+    ground.run(&["up", "--servers", "1", "--record", "job.db"]);
+    let process = recorder(&ground);
+    assert!(process.signal(SIGKILL).unwrap());
+    while process.is_alive() {}
+    let output = ground.try_run(&["down"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("the recorder ended before the cluster"), "{said}");
+    assert!(!ground.run_directory().exists());
+}
+
+/// Goal: a run is recorded by its command's name, with what it came to.
+#[test]
+fn a_run() {
+    let ground = Ground::new("recorder-run");
+    let script = format!("seq 1000 | {TABANE} put /numbers; exit 3");
+    let complaint = ground.fail(3, &["run", "--servers", "1", "--record", "runs.db", "--", "sh", "-c", &script]);
+    assert!(complaint.contains("is recorded"), "{complaint}");
+    let runs = report(&ground, &["history", "sh", "runs.db"]);
+    assert!(runs.contains("FAILED (3)"), "{runs}");
+}
