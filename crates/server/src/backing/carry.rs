@@ -20,7 +20,7 @@ use super::pace::Patience;
 use super::shared_syncs::SMALL_FILE_SIZE;
 use super::shares::CarriedShare;
 use super::table::known_of;
-use super::wishes::Wish;
+use super::wishes::{Wish, WishState};
 use super::{BackingFault, BackingUse, add, joined};
 use crate::core::{Core, Failure, Notice, all, until};
 use crate::files::inodes::Inode;
@@ -50,15 +50,15 @@ const HIDDEN_MODE: u32 = 0o600;
 pub struct CarryTask {
     wish: u64,
     done: Notice<Result<Carried, Failure>>,
-    is_done: Cell<bool>,
+    state: WishState,
     pub patience: Patience,
     /// Bytes that were written so far.
     written: Cell<u64>,
 }
 
 impl Wish for CarryTask {
-    fn is_done(&self) -> bool {
-        self.is_done.get()
+    fn state(&self) -> &WishState {
+        &self.state
     }
 }
 
@@ -172,7 +172,7 @@ impl Core {
         let known = self.backing().carries.get(&request.id.0);
         let task = match known {
             Some(task) if task.wish == request.wish => task,
-            Some(task) if !task.is_done.get() => {
+            Some(task) if !task.state.is_ended() => {
                 // That of somebody who has gone; it ends by itself.
                 until(&self.reactor, self.reactor.now() + WAIT_NS, task.done.wait()).await;
                 return other(flush_states::RUNNING);
@@ -182,6 +182,9 @@ impl Core {
         };
         task.patience.set(request.patience.min(task.patience.get()));
         let ended = until(&self.reactor, self.reactor.now() + WAIT_NS, task.done.wait()).await;
+        if ended.is_some() {
+            task.state.settle();
+        }
         let bytes = task.written.get();
         match ended {
             None => at(flush_states::RUNNING, bytes, b""),
@@ -198,23 +201,25 @@ impl Core {
     /// Whether an inode is being carried behind by its home, which is this server.
     pub(super) fn is_carrying(&self, id: FileId) -> bool {
         let task = self.backing.as_ref().and_then(|backing| backing.carries.get(&id.0));
-        task.is_some_and(|task| !task.is_done.get())
+        task.is_some_and(|task| !task.state.is_ended())
     }
 
     fn start_carry(self: &Rc<Self>, request: CarryInodeRequest) -> Rc<CarryTask> {
         let task = Rc::new(CarryTask {
             wish: request.wish,
             done: Notice::new(),
-            is_done: Cell::new(false),
+            state: WishState::default(),
             patience: Rc::new(Cell::new(request.patience)),
             written: Cell::new(0),
         });
-        self.backing().carries.put(request.id.0, task.clone());
+        self.backing().carries.put(self.reactor.now(), request.id.0, task.clone());
         let (core, own) = (self.clone(), task.clone());
         self.reactor.spawn(Class::Background, async move {
             let result = core.carry_now(&request, &own).await;
             add(&core.backing().counters.carried, u64::from(result.is_ok()));
-            own.is_done.set(true);
+            own.state.end(core.reactor.now());
+            // The home itself asks for nothing more.
+            core.backing().settle_share(request.id, core.reactor.now());
             own.done.tell(result);
         });
         task

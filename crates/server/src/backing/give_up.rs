@@ -12,7 +12,7 @@
 use super::carry::{is_known, reason_of, words};
 use super::flush::WAIT_NS;
 use super::table::known_of;
-use super::wishes::Wish;
+use super::wishes::{Wish, WishState};
 use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::{Progress, later, unlink};
 use crate::journal::records::Record;
@@ -43,7 +43,7 @@ type GiveUpResult = Result<bool, Failure>;
 /// A name that is given up.
 pub struct GiveUp {
     wish: u64,
-    is_done: Cell<bool>,
+    state: WishState,
     done: Notice<GiveUpResult>,
 }
 
@@ -51,8 +51,8 @@ pub struct GiveUp {
 pub type NameKey = (u64, Vec<u8>);
 
 impl Wish for GiveUp {
-    fn is_done(&self) -> bool {
-        self.is_done.get()
+    fn state(&self) -> &WishState {
+        &self.state
     }
 }
 
@@ -73,10 +73,14 @@ impl Core {
     pub(super) async fn give_up_name(self: &Rc<Self>, request: GiveUpNameRequest) -> GiveUpNameReply {
         let key = (request.directory.0, request.name.clone());
         let known = self.backing().give_ups.get(&key);
-        let known = known.filter(|known| known.wish == request.wish || !known.is_done.get());
+        let known = known.filter(|known| known.wish == request.wish || !known.state.is_ended());
         let give_up = known.unwrap_or_else(|| self.start_giving_up(key, request));
         let state = flush_states::ENDED;
-        match until(&self.reactor, self.reactor.now() + WAIT_NS, give_up.done.wait()).await {
+        let ended = until(&self.reactor, self.reactor.now() + WAIT_NS, give_up.done.wait()).await;
+        if ended.is_some() {
+            give_up.state.settle();
+        }
+        match ended {
             None => GiveUpNameReply { state: flush_states::RUNNING, is_given_up: false, reason: Vec::new() },
             Some(Ok(is_given_up)) => GiveUpNameReply { state, is_given_up, reason: Vec::new() },
             Some(Err(failure)) => GiveUpNameReply { state, is_given_up: false, reason: reason_of(&failure) },
@@ -84,12 +88,12 @@ impl Core {
     }
 
     fn start_giving_up(self: &Rc<Self>, key: NameKey, request: GiveUpNameRequest) -> Rc<GiveUp> {
-        let give_up = Rc::new(GiveUp { wish: request.wish, is_done: Cell::new(false), done: Notice::new() });
-        self.backing().give_ups.put(key, give_up.clone());
+        let give_up = Rc::new(GiveUp { wish: request.wish, state: WishState::default(), done: Notice::new() });
+        self.backing().give_ups.put(self.reactor.now(), key, give_up.clone());
         let (core, own) = (self.clone(), give_up.clone());
         self.reactor.spawn(Class::Background, async move {
             let result = core.give_up_now(&request).await;
-            own.is_done.set(true);
+            own.state.end(core.reactor.now());
             own.done.tell(result);
         });
         give_up

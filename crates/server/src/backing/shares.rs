@@ -15,7 +15,7 @@ use super::base_copy::BaseCopy;
 use super::flush::WAIT_NS;
 use super::pace::Patience;
 use super::table::{CarriedState, Standing};
-use super::wishes::Wish;
+use super::wishes::{Wish, WishState};
 use super::{BackingFault, BackingUse, add};
 use crate::core::{Core, Failure, Notice, until};
 use crate::files::inodes::Inode;
@@ -23,8 +23,8 @@ use crate::handlers::{Progress, later};
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::store::{ChunkChanges, Piece};
-use reactor::Class;
 use reactor::backing::{BackingFile, CALL_SIZE_MAX};
+use reactor::{Class, Nanos};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -118,7 +118,7 @@ pub struct ShareWrite {
     pub is_late: Cell<bool>,
     /// All of this server's chunks were written, as they were when it was their turn.
     is_whole: Cell<bool>,
-    is_done: Cell<bool>,
+    state: WishState,
     done: Notice<ShareResult>,
     /// Bytes that were written so far.
     written: Cell<u64>,
@@ -130,8 +130,8 @@ pub struct ShareWrite {
 }
 
 impl Wish for ShareWrite {
-    fn is_done(&self) -> bool {
-        self.is_done.get()
+    fn state(&self) -> &WishState {
+        &self.state
     }
 }
 
@@ -179,6 +179,16 @@ impl BackingUse {
         self.shares.get(&file.0).filter(|share| share.wish == wish)
     }
 
+    /// The home asks for nothing more about the last wish about a file.
+    pub(super) fn settle_share(&self, file: FileId, now: Nanos) {
+        if let Some(share) = self.shares.get(&file.0) {
+            if !share.is_begun.get() {
+                share.state.end(now);
+            }
+            share.state.settle();
+        }
+    }
+
     /// Whether a file was cut at its home, which this server is, since a wish. A holder that was told of that before he
     /// heard of the wish takes what he wrote for what is behind, which is longer.
     pub(super) fn is_cut_since(&self, file: FileId, wish: u64) -> bool {
@@ -218,6 +228,7 @@ pub fn note_carried(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure>
     let core = core.clone();
     later(async move {
         core.put_carried(file, place, &|| core.backing().carried_by(file, wish)).await?;
+        core.backing().settle_share(file, core.reactor.now());
         Ok(Empty {})
     })
 }
@@ -309,7 +320,7 @@ impl Core {
             is_cut: Cell::new(false),
             is_late: Cell::new(false),
             is_whole: Cell::new(false),
-            is_done: Cell::new(false),
+            state: WishState::default(),
             done: Notice::new(),
             written: Cell::new(0),
             patience: Rc::new(Cell::new(request.patience)),
@@ -322,11 +333,11 @@ impl Core {
             share.is_changed.set(true);
             share.changed.borrow_mut().add(FileChange::Chunks { first: index, limit: index + 1 });
         }
-        if let Some(before) = self.backing().shares.put(request.file.0, share.clone()) {
+        if let Some(before) = self.backing().shares.put(self.reactor.now(), request.file.0, share.clone()) {
             // It need not go on.
             before.is_changed.set(true);
             before.is_late.set(true);
-            let is_at_work = before.is_begun.get() && !before.is_done.get();
+            let is_at_work = before.is_begun.get() && !before.state.is_ended();
             share.before.replace(if is_at_work { Some(before) } else { before.before.take() });
         }
         share
@@ -348,7 +359,7 @@ impl Core {
                 let _: ShareResult = before.done.wait().await;
             }
             let result = core.write_share_now(&own, &request).await;
-            own.is_done.set(true);
+            own.state.end(core.reactor.now());
             own.done.tell(result.map_err(|failure| match failure.text.is_empty() {
                 true => Failure::with_text(failure.status, format!("{:?}", failure.status)),
                 false => failure,
