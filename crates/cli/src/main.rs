@@ -29,6 +29,7 @@ mod launch;
 mod log;
 mod lost;
 mod manual;
+mod metrics;
 mod mode;
 mod mount;
 mod mount_status;

@@ -212,6 +212,7 @@ pub static TABLE: &[OptionRow] = &[
         "replay what tabane-report has recorded in this file, in place of a cluster",
     ),
     flag("samples", "", "with a sample for each second of the last ten minutes in which something happened; of --json"),
+    flag("metrics", "", "print the counters of all servers as one page of Prometheus' text"),
     flag("no-mounts", "", "say nothing of mounts, and ask no hosts about them"),
     flag("lost", "", "list what can't be had without the servers that are down"),
     flag("forget", "", "give up hosts that can't be reached, and remove the run directory all the same"),

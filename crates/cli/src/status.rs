@@ -20,6 +20,7 @@ use std::path::Path;
 const CLASSES: [&str; 2] = ["metadata", "data"];
 /// With the youngest sample, and with all that are kept.
 const FORMAT_JSON: u8 = 0;
+const FORMAT_PROMETHEUS: u8 = 1;
 const FORMAT_ALL_SAMPLES: u8 = 2;
 const NANOS_PER_MS: reactor::Nanos = 1_000_000;
 /// Bytes of a page that is not huge.
@@ -47,6 +48,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.flag("samples") && !arguments.flag("json") {
         return Err(Failure::usage("--samples is for programs; say --json as well".to_owned()));
     }
+    if arguments.flag("metrics") {
+        return metrics(&session, &cluster, run_directory.as_deref());
+    }
     let format = if arguments.flag("samples") { FORMAT_ALL_SAMPLES } else { FORMAT_JSON };
     let statuses = session.block_on(join_all(
         (0..cluster.server_count()).map(|index| inquire(&session, &cluster, index, format, run_directory.as_deref())),
@@ -68,18 +72,42 @@ pub fn run(arguments: &Arguments) -> Outcome {
         text
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)?;
-    let down: Vec<&ServerStatus> = statuses.iter().filter(|status| status.report.is_err()).collect();
-    for status in &down {
-        if let Err(reason) = &status.report {
+    check_up(statuses.iter().map(|status| status.report.as_ref().err().map(String::as_str)))
+}
+
+/// `--metrics`.
+fn metrics(session: &Session, cluster: &Cluster, run_directory: Option<&Path>) -> Outcome {
+    let ask = async |index| {
+        let recorded = run_directory.and_then(|directory| process_of(directory, index));
+        ask_server(session, index, FORMAT_PROMETHEUS, recorded).await
+    };
+    let pages = session.block_on(join_all((0..cluster.server_count()).map(ask)));
+    let page = crate::metrics::merged((0..).zip(pages.iter().map(|page| page.as_deref().ok())));
+    std::io::stdout().write_all(page.as_bytes()).map_err(Failure::of_output)?;
+    check_up(pages.iter().map(|page| page.as_ref().err().map(String::as_str)))
+}
+
+/// Fails if one of the servers did not answer, for the reason that is given, which is told.
+fn check_up<'a>(reasons: impl Iterator<Item = Option<&'a str>>) -> Outcome {
+    let (mut down, mut count) = (0, 0);
+    for reason in reasons {
+        count += 1;
+        if let Some(reason) = reason {
             eprintln!("tabane: status: {reason}");
+            down += 1;
         }
     }
-    match down.len() {
+    match down {
         0 => Ok(()),
-        count => Err(Failure::failed(format!(
-            "{count} of {} servers are down; 'tabane up' starts them again",
-            statuses.len()
-        ))),
+        down => Err(Failure::failed(format!("{down} of {count} servers are down; 'tabane up' starts them again"))),
+    }
+}
+
+/// What a server says of itself, or why it says nothing.
+async fn ask_server(session: &Session, index: u32, format: u8, recorded: Option<ProcessId>) -> Result<String, String> {
+    match race(session.files.server_statistics(index, format), end_of(session, recorded)).await {
+        Either::First(told) => told.map_err(|error| format!("server {index}: {error}")),
+        Either::Second(pid) => Err(format!("server {index}: its process {pid} has ended")),
     }
 }
 
@@ -92,13 +120,10 @@ async fn inquire(
 ) -> ServerStatus {
     let recorded = run_directory.and_then(|directory| process_of(directory, index));
     let process = recorded.filter(|process| process.is_alive());
-    let report = match race(session.files.server_statistics(index, format), end_of(session, recorded)).await {
-        Either::First(Ok(text)) => {
-            serde_json::from_str(&text).map_err(|error| format!("server {index}: report not understood: {error}"))
-        }
-        Either::First(Err(error)) => Err(format!("server {index}: {error}")),
-        Either::Second(pid) => Err(format!("server {index}: its process {pid} has ended")),
+    let parsed = |text: String| {
+        serde_json::from_str(&text).map_err(|error| format!("server {index}: report not understood: {error}"))
     };
+    let report = ask_server(session, index, format, recorded).await.and_then(parsed);
     ServerStatus {
         index,
         address: cluster.servers[index as usize].address.to_string(),

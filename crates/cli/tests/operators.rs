@@ -37,6 +37,28 @@ fn top_tells_who_does_not_answer() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("2 of 3 servers do not answer"));
 }
 
+/// Goal: one page has all servers' counters, each metric once and each number with its server; one that is down is on it
+/// as that, and the exit status says so.
+#[test]
+fn metrics_of_all_servers() {
+    let ground = Ground::new("metrics");
+    ground.run(&["up", "--servers", "3"]);
+    ground.kill(1);
+    let output = ground.try_run(&["status", "--metrics"]);
+    assert_eq!(output.status.code(), Some(1));
+    let page = String::from_utf8(output.stdout).unwrap();
+    let count = |text: &str| page.lines().filter(|line| line.starts_with(text)).count();
+    assert_eq!(["tabane_chunks{server=\"0\"} ", "tabane_chunks{", "# TYPE tabane_chunks "].map(count), [1, 2, 1]);
+    assert_eq!(count("tabane_class_arrivals_total{server=\"2\",class=\""), 2, "{page}");
+    let up: Vec<&str> = page.lines().filter(|line| line.starts_with("tabane_server_up{")).collect();
+    let wanted: Vec<String> = [1, 0, 1]
+        .iter()
+        .enumerate()
+        .map(|(server, up)| format!("tabane_server_up{{server=\"{server}\"}} {up}"))
+        .collect();
+    assert_eq!(up, wanted);
+}
+
 /// Goal: `top` does not blame a server for the time in which it did not run itself.
 /// Method: it is stopped for longer than it waits in all, after its first question; the server runs all the while.
 #[test]

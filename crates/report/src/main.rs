@@ -16,6 +16,7 @@ mod failure;
 mod history;
 mod host_list;
 mod html;
+mod http;
 mod import;
 mod job;
 mod lines;
@@ -25,9 +26,11 @@ mod pictures;
 mod place;
 mod progress;
 mod record;
+mod serve;
 mod skipped;
 mod sources;
 mod store;
+mod threads;
 mod times;
 #[path = "../../cli/src/version.rs"]
 mod version;
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::History(options) => history::run(&options),
         Command::Record(options) => record::run(&options),
         Command::Watch(options) => watch::run(&options),
+        Command::Serve(options) => serve::run(&options),
         Command::Events(options) => skipped::run(&options),
     })
 }

@@ -54,6 +54,10 @@ const WATCH_EXAMPLES: &str = "Examples:
   tabane-report watch --cluster /tmp/run
   tabane-report watch --listen 127.0.0.1:8080 --from site.db --step 60";
 
+const SERVE_EXAMPLES: &str = "Examples:
+  tabane-report serve --cluster /tmp/run
+  tabane-report serve --listen 127.0.0.1:9299";
+
 const COMPARE_EXAMPLES: &str = "Examples:
   tabane-report compare 4711 4712 site.db
   tabane-report compare 4711 4711 monday.db tuesday.db --interval 60 --csv compared.csv";
@@ -97,6 +101,9 @@ enum Verb {
     /// A live page about the servers of a Tabane cluster, or a place that is replayed
     #[command(after_help = WATCH_EXAMPLES)]
     Watch(WatchOptions),
+    /// All servers of a Tabane cluster on one port, for Prometheus
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeOptions),
     /// What imports left out, with files and lines, and why
     Events(EventsOptions),
 }
@@ -113,6 +120,7 @@ pub enum Command {
     History(HistoryOptions),
     Record(RecordOptions),
     Watch(WatchOptions),
+    Serve(ServeOptions),
     Events(EventsOptions),
 }
 
@@ -365,6 +373,19 @@ pub struct RecordOptions {
 }
 
 #[derive(Debug, Args)]
+pub struct ServeOptions {
+    /// Where /metrics is served
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9299")]
+    pub listen: String,
+    /// The cluster, as for 'tabane status'
+    #[arg(long, value_name = "PATH")]
+    pub cluster: Option<PathBuf>,
+    /// The program that asks the servers [default: tabane beside this program, else of the PATH]
+    #[arg(long, value_name = "FILE")]
+    pub tabane: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct WatchOptions {
     /// Where the page is served
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
@@ -426,6 +447,7 @@ fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Outcome<Com
         Some(Verb::History(options)) => Ok(Command::History(options)),
         Some(Verb::Record(options)) => Ok(Command::Record(options)),
         Some(Verb::Watch(options)) => Ok(Command::Watch(options)),
+        Some(Verb::Serve(options)) => Ok(Command::Serve(options)),
         Some(Verb::Events(options)) => Ok(Command::Events(options)),
         None => Err(Failure::usage("name a command, such as import or job; see tabane-report --help")),
     }

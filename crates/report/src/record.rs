@@ -13,8 +13,8 @@ use crate::options::{Asking, RecordOptions};
 use crate::sources::tabane::{self, Documents};
 use crate::sources::{Job, Node, Reading, Sink};
 use crate::store::Writer;
-use crate::watch::{self, FrameMaker};
-use crate::{html, place, words};
+use crate::watch::FrameMaker;
+use crate::{html, place, threads, words};
 use rusqlite::Connection;
 use std::io::{self, BufRead, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
@@ -167,7 +167,7 @@ fn id_of_environment() -> Option<String> {
 /// What comes on standard input: what the job came to, once it ends.
 fn watch_input() -> Outcome<Receiver<Option<i32>>> {
     let (sender, receiver) = channel();
-    watch::start("input", move || {
+    threads::start("input", move || {
         let mut status = None;
         for line in std::io::stdin().lock().lines() {
             match line {

@@ -1,20 +1,20 @@
 //! `tabane-report watch`: a live page about the servers of a cluster, or about a place that is replayed.
 //!
 //! One thread makes frames ([`frames`]) from what the servers answer, or from a place step by step. One for each
-//! connection serves the page and hands on the newest frame ([`server`], [`http`]). Nobody waits for a slow reader: who
+//! connection serves the page and hands on the newest frame ([`server`], [`crate::http`]). Nobody waits for a slow reader: who
 //! is late gets the newest frame next, and who does not read at all is cut off.
 
 mod frames;
-mod http;
 mod replay;
 mod server;
 
 use crate::advice::{Evidence, findings};
 use crate::asked::Asked;
 use crate::clock::{self, Nanos, SECOND};
-use crate::failure::{Failure, Outcome, io_words};
+use crate::failure::{Failure, Outcome};
 use crate::options::WatchOptions;
 use crate::record::{Asker, RecordedJob, Recorder};
+use crate::threads::start;
 use crate::{place, words};
 pub use frames::FrameMaker;
 use frames::Hint;
@@ -45,13 +45,6 @@ pub fn run(options: &WatchOptions) -> Outcome {
     let every = clock::seconds(options.every).unwrap_or(std::time::Duration::MAX);
     start("frames", move || make_frames(source, every, &made))?;
     server.serve(&board)
-}
-
-/// Starts a thread of this program's own.
-#[allow(clippy::disallowed_methods)] // Connections and frames go on beside each other; no simulator drives this.
-pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Outcome {
-    let begun = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-    begun.map(drop).map_err(|error| Failure::failed(format!("a thread can't be started: {}", io_words(&error))))
 }
 
 enum Source {

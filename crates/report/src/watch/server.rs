@@ -1,23 +1,15 @@
-//! Who may see the page, and what they get.
-//!
-//! Invariants: (1) nothing is answered but words to who has not the token; (2) a request that names a host or an origin
-//! which is not this server is refused, so that no page of elsewhere reaches it through somebody's browser; (3) no
-//! connection holds up another one, and there are at most [`CONNECTIONS_MAX`] of them.
+//! Who may see the page, and what they get: nothing but words, whoever has not the token.
 
-use super::http::{self, NoRequest, Request};
-use crate::clock;
 use crate::failure::{Failure, Outcome, io_words};
+use crate::http::listener::{Listener, refuse_method, words};
+use crate::http::{self, Request};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-const CONNECTIONS_MAX: usize = 64;
-/// Who takes nothing for this long is cut off.
-const WRITE_TIME: Duration = Duration::from_secs(10);
 /// How often a connection on which nothing happens is tried.
 const PING_TIME: Duration = Duration::from_secs(15);
 /// Columns of the picture of servers by time that a page begins with.
@@ -93,28 +85,18 @@ fn column_of(frame: &str) -> Value {
 }
 
 pub struct Server {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Listener,
     token: String,
 }
 
 impl Server {
     /// `listen` is an address, with or without a port.
     pub fn bind(listen: &str) -> Outcome<Server> {
-        let address = address_of(listen)
-            .ok_or_else(|| Failure::usage(format!("{listen}: an address is wanted, such as 127.0.0.1:8080")))?;
-        let listener = TcpListener::bind(address).map_err(|error| {
-            Failure::failed(match error.kind() {
-                ErrorKind::AddrInUse => format!("{address}: something else listens there; name another port, or none"),
-                _ => format!("{address}: {}", io_words(&error)),
-            })
-        })?;
-        let address = listener.local_addr().map_err(|error| Failure::failed(io_words(&error)))?;
-        Ok(Server { listener, address, token: token()? })
+        Ok(Server { listener: Listener::bind(listen)?, token: token()? })
     }
 
     pub fn announce(&self) {
-        let (address, port) = (self.address, self.address.port());
+        let (address, port) = (self.listener.address, self.listener.address.port());
         let mut lines = vec![format!("http://{address}/?token={}", self.token)];
         if address.ip().is_loopback() {
             let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -131,53 +113,25 @@ impl Server {
     }
 
     pub fn serve(self, board: &Arc<Board>) -> Outcome {
-        let server = Arc::new(self);
-        let count = Arc::new(AtomicUsize::new(0));
-        loop {
-            let mut stream = match server.listener.accept() {
-                Ok((stream, _)) => stream,
-                // Too many open files, or a connection that ended at once.
-                Err(_) => {
-                    clock::sleep_until(clock::monotonic() + Duration::from_millis(100));
-                    continue;
-                }
-            };
-            if stream.set_write_timeout(Some(WRITE_TIME)).is_err() {
-                continue;
-            }
-            if count.load(Ordering::Acquire) >= CONNECTIONS_MAX {
-                // It is about to be closed, with or without words.
-                let _ =
-                    words(&mut stream, "503 Service Unavailable", "there are too many connections; close other pages");
-                continue;
-            }
-            let held = Held::new(&count);
-            let (server, board) = (server.clone(), board.clone());
-            super::start("connection", move || {
-                // Who has gone has gone.
-                let _ = server.connection(&mut stream, &board);
-                drop(held);
-            })?;
-        }
+        let pages = Pages { token: self.token, board: board.clone() };
+        self.listener.serve(move |stream, request| pages.answer(stream, request))
     }
+}
 
-    fn connection(&self, stream: &mut TcpStream, board: &Board) -> std::io::Result<()> {
-        let request = match http::read(stream, clock::monotonic) {
-            Ok(request) => request,
-            Err(NoRequest::Gone) => return Ok(()),
-            Err(NoRequest::Bad) => {
-                return words(stream, "400 Bad Request", "this is no request that is understood here");
-            }
-        };
-        if let Err(why) = self.check(&request) {
+/// What there is to see.
+struct Pages {
+    token: String,
+    board: Arc<Board>,
+}
+
+impl Pages {
+    fn answer(&self, stream: &mut TcpStream, request: &Request) -> std::io::Result<()> {
+        if !self.has_token(request) {
+            let why = "the token is missing or wrong; use the URL that was printed when this was started";
             return words(stream, "403 Forbidden", why);
         }
         if request.method != "GET" {
-            return words(
-                stream,
-                "405 Method Not Allowed",
-                "there is nothing to be changed here; only GET is answered",
-            );
+            return refuse_method(stream);
         }
         let script = "text/javascript; charset=utf-8";
         match request.path.as_str() {
@@ -188,49 +142,28 @@ impl Server {
             "/page.js" => http::answer(stream, "200 OK", script, SCRIPT.as_bytes()),
             "/page.css" => http::answer(stream, "200 OK", "text/css; charset=utf-8", STYLE.as_bytes()),
             "/frame" => {
-                let frame = board.state().frame.clone();
+                let frame = self.board.state().frame.clone();
                 http::answer(stream, "200 OK", "application/json", frame.as_bytes())
             }
-            "/events" => self.events(stream, board),
+            "/events" => self.events(stream),
             _ => words(stream, "404 Not Found", "there is no such page; the one there is, is /"),
         }
     }
 
-    /// Whether the request may be answered; else words that say why not.
-    fn check(&self, request: &Request) -> Result<(), &'static str> {
-        let is_host = |host: &str| host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip == self.address.ip());
-        let any = self.address.ip().is_unspecified();
-        let is_ours = |name: &str| {
-            let host = host_of(name);
-            host == "localhost" || is_host(host) || any && host.parse::<IpAddr>().is_ok()
-        };
-        match &request.host {
-            Some(host) if is_ours(host) => (),
-            _ => return Err("the Host that was asked for is not this one; use the URL that was printed"),
-        }
-        if let Some(origin) = &request.origin {
-            // Its own pages name the very host that they ask.
-            let is_same = origin.strip_prefix("http://") == request.host.as_deref();
-            if !is_same {
-                return Err("a page of elsewhere (Origin) may not ask for this");
-            }
-        }
+    fn has_token(&self, request: &Request) -> bool {
         let given = request.query.split('&').find_map(|part| part.strip_prefix("token="));
-        match given.is_some_and(|given| is_equal(given.as_bytes(), self.token.as_bytes())) {
-            true => Ok(()),
-            false => Err("the token is missing or wrong; use the URL that was printed when this was started"),
-        }
+        given.is_some_and(|given| is_equal(given.as_bytes(), self.token.as_bytes()))
     }
 
     /// Frames, until the other side has gone or takes none any more.
-    fn events(&self, stream: &mut TcpStream, board: &Board) -> std::io::Result<()> {
+    fn events(&self, stream: &mut TcpStream) -> std::io::Result<()> {
         http::begin_events(stream)?;
-        let (mut seen, history) = board.history();
+        let (mut seen, history) = self.board.history();
         write!(stream, "event: history\ndata: {history}\n\n")?;
         // The frame that the history ends with.
         seen = seen.saturating_sub(1);
         loop {
-            match board.newer(seen) {
+            match self.board.newer(seen) {
                 Some((number, frame)) => {
                     write!(stream, "id: {number}\ndata: {frame}\n\n")?;
                     seen = number;
@@ -239,40 +172,6 @@ impl Server {
             }
         }
     }
-}
-
-/// One of the connections that may be.
-struct Held(Arc<AtomicUsize>);
-
-impl Held {
-    fn new(count: &Arc<AtomicUsize>) -> Held {
-        count.fetch_add(1, Ordering::AcqRel);
-        Held(count.clone())
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-fn words(stream: &mut TcpStream, status: &str, words: &str) -> std::io::Result<()> {
-    http::answer(stream, status, "text/plain; charset=utf-8", format!("{words}\n").as_bytes())
-}
-
-/// The name without its port: `[::1]:80`, `localhost`.
-fn host_of(name: &str) -> &str {
-    if let Some(rest) = name.strip_prefix('[') {
-        return rest.split(']').next().unwrap_or_default();
-    }
-    name.split(':').next().unwrap_or_default()
-}
-
-fn address_of(listen: &str) -> Option<SocketAddr> {
-    let of_ip = |ip: IpAddr| SocketAddr::new(ip, 0);
-    let listen = listen.replace("localhost", "127.0.0.1");
-    listen.parse().ok().or_else(|| listen.parse().ok().map(of_ip))
 }
 
 /// In a time that tells nothing of where they differ.
@@ -291,20 +190,9 @@ fn token() -> Outcome<String> {
 mod tests {
     use super::*;
 
-    /// Goal: addresses and hosts are told apart from their ports, in all forms.
+    /// Goal: a token is the same to the last byte, or another one.
     #[test]
-    fn addresses() {
-        for (text, wanted) in [
-            ("127.0.0.1", Some("127.0.0.1:0")),
-            ("localhost:80", Some("127.0.0.1:80")),
-            ("[::1]:80", Some("[::1]:80")),
-            ("::1", Some("[::1]:0")),
-            ("example.org", None),
-            ("127.0.0.1:99999", None),
-        ] {
-            assert_eq!(address_of(text).map(|address| address.to_string()).as_deref(), wanted, "{text}");
-        }
-        assert_eq!(["[::1]:80", "localhost", "a.b:8"].map(host_of), ["::1", "localhost", "a.b"]);
+    fn tokens() {
         assert!(is_equal(b"ab", b"ab") && !is_equal(b"ab", b"ac") && !is_equal(b"ab", b"abc"));
     }
 

@@ -185,14 +185,17 @@ pub static ROWS: &[Command] = &[
             "With --lost it lists instead what can't be had without the servers that are down, as the others know it: \
              names whose inode is there, files with chunks there, what had its name there, and what is left of files \
              that were there. With --json one object a line, the last one with the sums.",
+            "With --metrics all servers' counters come as Prometheus wants them, each with its server's number; \
+             'tabane-report serve' has them on a port.",
             "With paths, of a cluster with a backing directory, it says how many bytes of the files below each are \
              changed here and not there yet (dirty), here and there (clean), and there alone (absent), in whole \
              chunks.",
         ],
-        example: "tabane status\ntabane status --json\ntabane status --lost\ntabane status :/dataset",
+        example: "tabane status\ntabane status --json\ntabane status --lost\ntabane status --metrics\ntabane status :/dataset",
         options: &[
             "json",
             "samples",
+            "metrics",
             "no-mounts",
             "lost",
             "cluster",

@@ -1,4 +1,6 @@
-//! The little of HTTP/1.1 that the page needs: one GET a connection, of bounded size and time.
+//! The little of HTTP/1.1 that pages need: one GET a connection, of bounded size and time.
+
+pub mod listener;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
