@@ -33,6 +33,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let words = "--verify compares what was carried back: it goes with neither --keep nor --discard";
         return Err(Failure::usage(words.to_owned()));
     }
+    // What can't be written is said before anything ends.
+    let wanted = crate::report::Wanted::of(arguments, &["report"])?;
     if !arguments.flag("keep") && !arguments.flag("discard") {
         let reactor = open_reactor()?;
         let carried = carry_back(&reactor, &directory, directory.cluster()?, std::future::pending());
@@ -51,11 +53,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
         drop(reactor);
         check_changes(&directory)?;
     }
-    let reported =
-        crate::report::Wanted::of(arguments, &["report"]).and_then(|wanted| of_cluster(&directory.path, &wanted));
-    crate::recorder::end(&open_reactor()?, &directory);
+    let reported = of_cluster(&directory.path, &wanted);
+    let path = directory.path.clone();
+    let was_recorded = crate::recorder::end(&open_reactor()?, &directory);
     // Servers that are to end do so, also if nothing can be told of them.
-    take_all_down(arguments, directory).and(reported)
+    let down = take_all_down(arguments, directory);
+    if was_recorded && down.is_err() && path.exists() {
+        eprintln!("tabane: down: what is left is not recorded any more; 'tabane up --record PLACE' goes on with that");
+    }
+    down.and(reported)
 }
 
 fn take_all_down(arguments: &Arguments, directory: RunDirectory) -> Outcome {

@@ -5,7 +5,7 @@ use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::session::cluster_path;
 use crate::settings::absolute;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -73,6 +73,16 @@ impl Wanted {
     }
 }
 
+/// What a recorder says on standard output once it has asked for the first time, or nothing if it has ended.
+pub fn first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        // What can't be read says nothing.
+        let _: std::io::Result<usize> = BufReader::new(output).read_line(&mut line);
+    }
+    line.trim_end().to_owned()
+}
+
 /// A recorder beside a command.
 pub struct Recorder {
     child: Child,
@@ -109,7 +119,17 @@ impl Recorder {
         recorder.arg("--until-input-ends").stdin(Stdio::piped());
         // What asks the command to stop does not stop the one who is to tell of it.
         recorder.process_group(0);
-        let child = recorder.spawn().map_err(|error| failed(&recorder, &error))?;
+        if wanted.place.is_some() {
+            recorder.stdout(Stdio::piped());
+        }
+        let mut child = recorder.spawn().map_err(|error| failed(&recorder, &error))?;
+        // It has said why on standard error.
+        if let Some(place) = &wanted.place
+            && first_line(&mut child).is_empty()
+        {
+            let _: std::io::Result<_> = child.wait();
+            return Err(Failure::failed(format!("{}: nothing can be recorded there", place.display())));
+        }
         Ok(Recorder { child })
     }
 

@@ -40,6 +40,9 @@ struct ServerStatus {
 /// `tabane status`.
 pub fn run(arguments: &Arguments) -> Outcome {
     if !arguments.operand_bytes().is_empty() {
+        if arguments.flag("metrics") {
+            return Err(Failure::usage("--metrics is about servers; leave the paths away"));
+        }
         return crate::commands::stage::status(arguments);
     }
     let session = Session::open(arguments)?;
@@ -49,6 +52,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Err(Failure::usage("--samples is for programs; say --json as well".to_owned()));
     }
     if arguments.flag("metrics") {
+        if ["json", "samples", "lost", "no-mounts"].iter().any(|key| arguments.flag(key)) {
+            return Err(Failure::usage("--metrics goes with none of --json, --samples, --lost and --no-mounts"));
+        }
         return metrics(&session, &cluster, run_directory.as_deref());
     }
     let format = if arguments.flag("samples") { FORMAT_ALL_SAMPLES } else { FORMAT_JSON };

@@ -67,21 +67,38 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let hosts_directory = arguments.path("run-directory").unwrap_or_else(crate::hosts::default_run_directory);
         let is_new = crate::hosts::HostsRecord::of(&hosts_directory).is_none();
         crate::hosts::up(arguments, &reactor, &signals)?;
-        crate::recorder::start(&RunDirectory::open(&hosts_directory)?, wanted.place.as_deref())?;
-        return crate::warm::warm(arguments, &reactor, &signals, &hosts_directory, is_new);
+        crate::warm::warm(arguments, &reactor, &signals, &hosts_directory, is_new)?;
+        return crate::recorder::start(&RunDirectory::open(&hosts_directory)?, wanted.place.as_deref());
     }
     let mount = crate::mount::wanted(arguments)?;
     check_no_hosts(arguments)?;
+    if wanted.place.is_some() && mount.is_none() && is_all_up(&reactor, arguments, &path)? {
+        // All that is missing is a recorder.
+        return crate::recorder::start(&RunDirectory::open(&path)?, wanted.place.as_deref());
+    }
     let raised = raise(arguments, &path, &reactor, &signals, false)?;
     report(&raised);
+    let recorded = crate::recorder::start(&raised.directory, wanted.place.as_deref());
     raised.check()?;
-    crate::recorder::start(&raised.directory, wanted.place.as_deref())?;
     crate::warm::warm(arguments, &reactor, &signals, &raised.directory.path, raised.directory.is_new)?;
     if let Some(mount) = mount {
         crate::mount::start(&mount, &raised.directory.path)?;
         println!("mounted on {}", mount.directory.display());
     }
-    Ok(())
+    recorded
+}
+
+/// Whether there is a cluster here of which all servers are up.
+fn is_all_up(reactor: &Reactor, arguments: &Arguments, path: &Path) -> Outcome<bool> {
+    if !path.exists() {
+        return Ok(false);
+    }
+    let directory = RunDirectory::open(path)?;
+    let Some((cluster, _)) = directory.cluster()? else { return Ok(false) };
+    let indices: Vec<u32> = (0..cluster.server_count()).collect();
+    let timeout = arguments.number("start-timeout-ms") * NANOS_PER_MS;
+    let found = reactor.block_on(survey(reactor, path, &cluster, &indices, timeout));
+    Ok(found.missing.is_empty() && found.silent.is_empty())
 }
 
 /// Refuses what means nothing without --hosts.

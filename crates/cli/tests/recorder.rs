@@ -46,23 +46,29 @@ fn recorded_from_up_to_down() {
     ground.run(&["restart", "1"]);
     put(&ground, "/a", 100_000);
     let own = recorder(&ground);
-    let said = ground.fail(1, &["up", "--record", "other.db"]);
-    assert!(said.contains("is up already"), "{said}");
     let said = ground.run(&["down", "--keep"]);
     assert!(said.contains(&format!("recorded in {}", place.display())) && !own.is_alive(), "{said}");
     let whole = report(&ground, &["job", "42", "job.db"]);
+    let said = ground.fail(1, &["down", "--report", "missing/page.html"]);
+    assert!(said.contains("its directory is not there") && ground.run_directory().exists(), "{said}");
     assert!(whole.starts_with("job 42, ENDED\n") && whole.contains("wrote 97.7 KiB (100,000 bytes)"), "{whole}");
     let mut again = ground.command(&["up"]);
-    let output = again.env("TABANE_JOB", "43").output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).contains("as job 43"), "{output:?}");
-    ground.kill(0);
-    let said = ground.fail(1, &["up", "--record", "other.db"]);
-    assert!(said.contains("other.db: the cluster is being recorded in"), "{said}");
+    let output = again.env("TABANE_JOB", "42").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("as job 42.2"), "{output:?}");
+    assert!(report(&ground, &["job", "42.2", "job.db"]).starts_with("job 42.2, RUNNING\n"));
+    for is_down in [false, true] {
+        if is_down {
+            ground.kill(0);
+        }
+        let said = ground.fail(1, &["up", "--record", "other.db"]);
+        assert!(said.contains("other.db: it is being recorded in"), "{said}");
+    }
     put(&ground, "/b", 5000);
     ground.run(&["down"]);
     assert!(!ground.run_directory().exists() && !ground.path.join("other.db").exists());
-    // Its clients were of job 42; the servers began to count anew.
-    assert!(report(&ground, &["job", "43", "job.db"]).starts_with("job 43, ENDED\n"));
+    assert!(report(&ground, &["job", "42.2", "job.db"]).starts_with("job 42.2, ENDED\n"));
+    // The first life is what it was.
+    assert_eq!(report(&ground, &["job", "42", "job.db"]), whole);
 }
 
 /// Goal: a recorder that was killed keeps nobody from ending, is told, and what it has seen is there; what can't be
@@ -80,10 +86,32 @@ fn killed_and_refused() {
     let process = recorder(&ground);
     assert!(process.signal(SIGKILL).unwrap());
     while process.is_alive() {}
+    // All that is missing is a recorder.
+    assert!(ground.run(&["up", "--record", "job.db"]).contains("recording in"));
+    let process = recorder(&ground);
+    assert!(process.signal(SIGKILL).unwrap());
+    while process.is_alive() {}
     let output = ground.try_run(&["down"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && said.contains("the recorder ended before the cluster"), "{said}");
     assert!(!ground.run_directory().exists());
+}
+
+/// Goal: what became of the place while it was recorded is said at the end; a silent server keeps nobody's numbers back.
+#[test]
+fn what_was_lost_is_told() {
+    let ground = Ground::new("recorder-lost");
+    ground.run(&["up", "--servers", "2", "--record", "job.db"]);
+    std::fs::remove_file(ground.path.join("job.db")).unwrap();
+    let output = ground.try_run(&["down", "--keep"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("job.db is gone") || said.contains("not all is recorded"), "{said}");
+    // Started again without being asked to record, it only tells what it can't.
+    std::fs::create_dir(ground.path.join("job.db")).unwrap();
+    let output = ground.try_run(&["up"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("the cluster is up, but is not recorded"), "{said}");
+    ground.run(&["down"]);
 }
 
 /// Goal: a run is recorded by its command's name, with what it came to.
@@ -95,4 +123,8 @@ fn a_run() {
     assert!(complaint.contains("is recorded"), "{complaint}");
     let runs = report(&ground, &["history", "sh", "runs.db"]);
     assert!(runs.contains("FAILED (3)"), "{runs}");
+    std::fs::write(ground.path.join("text"), "no place\n").unwrap();
+    let words = ["run", "--servers", "1", "--record", "text", "--", "touch", "begun"];
+    assert!(ground.fail(1, &words).contains("text: nothing can be recorded there"));
+    assert!(!ground.path.join("begun").exists(), "it began although it can't be recorded");
 }

@@ -30,6 +30,7 @@ mod serve;
 mod skipped;
 mod sources;
 mod store;
+mod thin;
 mod threads;
 mod times;
 #[path = "../../cli/src/version.rs"]
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Command::Record(options) => record::run(&options),
         Command::Watch(options) => watch::run(&options),
         Command::Serve(options) => serve::run(&options),
+        Command::Thin(options) => thin::run(&options),
         Command::Events(options) => skipped::run(&options),
     })
 }

@@ -54,6 +54,10 @@ const WATCH_EXAMPLES: &str = "Examples:
   tabane-report watch --cluster /tmp/run
   tabane-report watch --listen 127.0.0.1:8080 --from site.db --step 60";
 
+const THIN_EXAMPLES: &str = "Examples:
+  tabane-report thin site.db --older 2592000 --every 600
+  tabane-report thin site.db --servers 'oss*'";
+
 const SERVE_EXAMPLES: &str = "Examples:
   tabane-report serve --cluster /tmp/run
   tabane-report serve --listen 127.0.0.1:9299";
@@ -104,6 +108,9 @@ enum Verb {
     /// All servers of a Tabane cluster on one port, for Prometheus
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeOptions),
+    /// Keep fewer samples of times that are long past
+    #[command(after_help = THIN_EXAMPLES)]
+    Thin(ThinOptions),
     /// What imports left out, with files and lines, and why
     Events(EventsOptions),
 }
@@ -121,6 +128,7 @@ pub enum Command {
     Record(RecordOptions),
     Watch(WatchOptions),
     Serve(ServeOptions),
+    Thin(ThinOptions),
     Events(EventsOptions),
 }
 
@@ -370,6 +378,24 @@ pub struct RecordOptions {
     /// The job is all the time since the servers were started
     #[arg(long, conflicts_with = "since")]
     pub whole: bool,
+    /// Keep one sample a minute of what is older than so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "86400", value_parser = positive)]
+    pub thin_after: f64,
+}
+
+#[derive(Debug, Args)]
+pub struct ThinOptions {
+    /// The place
+    pub place: PathBuf,
+    /// Samples that are older than so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "86400", value_parser = positive)]
+    pub older: f64,
+    /// One of each so many seconds stays
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = positive)]
+    pub every: f64,
+    /// Samples of these servers; * stands for any letters
+    #[arg(long, value_name = "PATTERN", default_value = "*")]
+    pub servers: String,
 }
 
 #[derive(Debug, Args)]
@@ -448,6 +474,7 @@ fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Outcome<Com
         Some(Verb::Record(options)) => Ok(Command::Record(options)),
         Some(Verb::Watch(options)) => Ok(Command::Watch(options)),
         Some(Verb::Serve(options)) => Ok(Command::Serve(options)),
+        Some(Verb::Thin(options)) => Ok(Command::Thin(options)),
         Some(Verb::Events(options)) => Ok(Command::Events(options)),
         None => Err(Failure::usage("name a command, such as import or job; see tabane-report --help")),
     }

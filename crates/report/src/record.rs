@@ -13,6 +13,7 @@ use crate::options::{Asking, RecordOptions};
 use crate::sources::tabane::{self, Documents};
 use crate::sources::{Job, Node, Reading, Sink};
 use crate::store::Writer;
+use crate::thin::{Thinning, thin};
 use crate::watch::FrameMaker;
 use crate::{html, place, threads, words};
 use rusqlite::Connection;
@@ -27,6 +28,11 @@ use std::time::Duration;
 const JOB_VARIABLES: [&str; 6] = ["TABANE_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID", "FLUX_JOB_ID"];
 /// Servers keep a sample a second for ten minutes; asked within half of that, none is lost.
 const SAMPLES_INTERVAL: Nanos = 300 * SECOND;
+/// Who does not answer for so long is down for that time; the others' numbers don't wait longer for it.
+const ANSWER_TIME: &str = "--timeout-ms=5000";
+/// How often old samples are thinned, and to how many.
+const THIN_INTERVAL: Nanos = 3600 * SECOND;
+const THIN_EVERY: Nanos = 60 * SECOND;
 
 /// The job as it is known while it is recorded.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +48,7 @@ pub fn run(options: &RecordOptions) -> Outcome {
     let since = options.since.map_or(0, |seconds| (seconds * 1e9).min(1e18) as Nanos);
     let id = options.id.clone().or_else(id_of_environment);
     // What is told of as a whole is asked for at its end.
-    let state = options.whole.then(|| "ENDED".to_owned());
+    let state = (options.whole && !options.until_input_ends).then(|| "ENDED".to_owned());
     let job = RecordedJob { id, name: options.name.clone(), start: begun.saturating_sub(since), state };
     let asker = Asker::new(options.tabane.as_deref(), options.cluster.as_deref());
     let scratch = ScratchPlace::new();
@@ -107,6 +113,7 @@ fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, rec
             // A cluster that does not answer now may do so later.
             Err(failure) => say(&failure, &mut said),
         }
+        recorder.thin(connection, file, options.thin_after)?;
         runs += 1;
         if options.runs.is_some_and(|most| runs >= most) {
             break;
@@ -119,7 +126,8 @@ fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, rec
             // Who started it may have gone.
             let _: io::Result<()> = writeln!(io::stdout(), "recording in {}{id}", place.display());
         }
-        if options.until_input_ends && directory.is_some_and(|cluster| !cluster.exists()) {
+        // Where it can't be told, it is there.
+        if options.until_input_ends && directory.is_some_and(|cluster| matches!(cluster.try_exists(), Ok(false))) {
             say(&Failure::failed("the cluster has gone"), &mut said);
             recorder.job.state = Some("ENDED".to_owned());
             recorder.note_end(connection, file)?;
@@ -231,12 +239,16 @@ pub struct Recorder {
     pub job: RecordedJob,
     documents: Documents,
     samples_asked: Nanos,
+    /// Up to when samples were thinned.
+    thinned: Nanos,
+    /// Whether the id is this one's alone.
+    is_named: bool,
 }
 
 impl Recorder {
     pub fn new(asker: Asker, job: RecordedJob, whole: bool) -> Recorder {
         let documents = if whole { Documents::from_start() } else { Documents::default() };
-        Recorder { asker, job, documents, samples_asked: Nanos::MIN }
+        Recorder { asker, job, documents, samples_asked: Nanos::MIN, thinned: Nanos::MIN, is_named: false }
     }
 
     /// One question, one transaction. `last`: nothing follows, so that samples are wanted too.
@@ -251,7 +263,7 @@ impl Recorder {
         let asked = clock::now();
         let is_time = asked.saturating_sub(self.samples_asked) >= SAMPLES_INTERVAL;
         let with_samples = frames.is_none() && (last || is_time);
-        let mut arguments = vec!["status", "--json", "--no-mounts"];
+        let mut arguments = vec!["status", "--json", "--no-mounts", ANSWER_TIME];
         arguments.extend(with_samples.then_some("--samples"));
         let mut command = self.asker.command(&arguments);
         // It says on standard error which servers are down, and the document says so too.
@@ -281,10 +293,28 @@ impl Recorder {
             self.samples_asked = asked;
         }
         self.job.start = self.job.start.min(self.documents.started.unwrap_or(Nanos::MAX));
-        let start = self.job.start;
-        self.job.id.get_or_insert_with(|| format!("{}-{}", tabane::node_of(&cluster), start / SECOND));
+        if !self.is_named {
+            let start = self.job.start;
+            let id = self.job.id.take().unwrap_or_else(|| format!("{}-{}", tabane::node_of(&cluster), start / SECOND));
+            self.job.id = Some(writer.free_id(&id)?);
+            self.is_named = true;
+        }
         writer.job(self.job_until(&cluster, time))?;
         writer.commit()?;
+        Ok(())
+    }
+
+    /// Once in a while, of the cluster's own servers: the place may have others' samples too.
+    fn thin(&mut self, connection: &mut Connection, file: &Path, after: f64) -> Outcome {
+        let Some((cluster, _)) = &self.documents.last else { return Ok(()) };
+        let before = clock::now().saturating_sub((after * SECOND as f64).min(1e18) as Nanos);
+        if before.saturating_sub(self.thinned) < THIN_INTERVAL {
+            return Ok(());
+        }
+        let servers = &tabane::server_of(cluster, "*");
+        let thinning = Thinning { servers, from: self.thinned, before, every: THIN_EVERY };
+        thin(connection, file, &thinning)?;
+        self.thinned = before;
         Ok(())
     }
 

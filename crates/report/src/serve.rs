@@ -4,7 +4,7 @@
 use crate::clock;
 use crate::failure::{Failure, Outcome};
 use crate::http::answer;
-use crate::http::listener::{Listener, refuse_method, words};
+use crate::http::listener::{Listener, own_name, refuse_method, words};
 use crate::options::ServeOptions;
 use crate::record::Asker;
 use std::io::Write as _;
@@ -14,6 +14,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Well below the time in which Prometheus wants a page: who does not answer until then is down on it.
+const ANSWER_TIME: &str = "--timeout-ms=3000";
 /// How long an answer serves who asks after it.
 const KEPT: Duration = Duration::from_secs(1);
 
@@ -24,7 +26,10 @@ pub fn run(options: &ServeOptions) -> Outcome {
     // A cluster that does not answer at all is another one than was meant.
     metrics.page().map_err(Failure::failed)?;
     let address = listener.address;
-    let mut lines = format!("http://{address}/metrics\n");
+    let mut lines = match address.ip().is_unspecified() {
+        true => format!("http://{}:{}/metrics\n", own_name(), address.port()),
+        false => format!("http://{address}/metrics\n"),
+    };
     if !address.ip().is_loopback() {
         lines.push_str("whoever reaches this address reads them: names of jobs, and what they do\n");
     }
@@ -65,7 +70,7 @@ impl Metrics {
     }
 
     fn ask(&self) -> Result<String, String> {
-        let mut command = self.asker.command(&["status", "--metrics"]);
+        let mut command = self.asker.command(&["status", "--metrics", ANSWER_TIME]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = command.output().map_err(|error| match self.asker.failed(&error) {
             Failure::Failed(words) | Failure::Usage(words) => words,

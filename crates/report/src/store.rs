@@ -116,6 +116,20 @@ impl<'a> Writer<'a> {
         Ok(Writer { transaction, file, source, skipped_of_source: 0, known, tally: Tally::default() })
     }
 
+    /// The id, or the first of `ID.2`, `ID.3`, ... that no job has.
+    pub fn free_id(&self, id: &str) -> Outcome<String> {
+        let mut statement = self
+            .transaction
+            .prepare_cached("SELECT 1 FROM jobs WHERE job_id = ?1")
+            .map_err(|error| place::about(self.file, &error))?;
+        let (mut free, mut number) = (id.to_owned(), 1);
+        while statement.exists([&free]).map_err(|error| place::about(self.file, &error))? {
+            number += 1;
+            free = format!("{id}.{number}");
+        }
+        Ok(free)
+    }
+
     /// What follows is read from there.
     pub fn set_source(&mut self, source: &str) -> Outcome {
         self.end_source()?;

@@ -65,7 +65,7 @@ fn one_page() {
         assert!(answer.contains("Content-Type: text/plain; version=0.0.4"), "{answer}");
     }
     let asked = scratch.text("asked");
-    assert!(asked.lines().all(|line| line == "status --metrics --cluster /run/x"), "{asked}");
+    assert!(asked.lines().all(|line| line == "status --metrics --timeout-ms=3000 --cluster /run/x"), "{asked}");
     assert!(asked.lines().count() < 50, "{asked}");
     assert!(served.ask("GET /", "localhost").starts_with("HTTP/1.1 404 "));
     assert!(served.ask("POST /metrics", "localhost").starts_with("HTTP/1.1 405 "));

@@ -249,7 +249,12 @@ fn live() {
         words.iter().any(|line| line == "a line of a log") && words.iter().any(|line| line == "nobody answers"),
         "{words:?}"
     );
-    assert!(scratch.text("asked").lines().all(|line| line == "status --json --no-mounts --cluster /run/x"));
+    assert!(
+        scratch
+            .text("asked")
+            .lines()
+            .all(|line| line == "status --json --no-mounts --timeout-ms=5000 --cluster /run/x")
+    );
 }
 
 /// Goal: what can't be served or watched is said before an address is.

@@ -13,7 +13,7 @@ use crate::error::{Attempt, Error, RequestError, Result};
 use crate::filesystem::FileSystem;
 use crate::names;
 use crate::names::inodes::{AttributeChanges, inspect};
-use crate::names::resolve::{EntryTarget, Resolution, STALE_RETRY_COUNT_MAX, Target};
+use crate::names::resolve::{EntryTarget, Resolution, Target};
 use crate::names::rights::{Rights, Wanted};
 use crate::names::temporary::make_temporary;
 use crate::open_files::file::{File, OpenHow};
@@ -213,7 +213,8 @@ impl FileSystem {
         places: &[EntryAt<'_>],
         operation: impl AsyncFn(&[EntryTarget]) -> Attempt<R>,
     ) -> Result<R> {
-        let mut retry_count = 0;
+        let mut retries = self.servers.retries();
+        retries.again().await;
         loop {
             let known = self.servers.known_tree_changes().await;
             let entry = |(parent, name): &EntryAt<'_>| {
@@ -225,12 +226,11 @@ impl FileSystem {
                 Ok(result) => return Ok(result),
                 Err(request_error) => request_error,
             };
-            retry_count += 1;
             if is_of_removed(&request_error, places) {
                 return Err(about_place(removed(), places[0]));
             }
             let is_outdated = self.servers.is_outdated(&request_error, known);
-            if !is_outdated || retry_count > STALE_RETRY_COUNT_MAX {
+            if !is_outdated || !retries.again().await {
                 // Whoever has asked too often in vain does not know that it was removed: that stays ESTALE.
                 let removed = (!is_outdated && request_error.status() == Status::StaleDirectory).then(removed);
                 return Err(about_place(removed.unwrap_or(request_error), places[0]));

@@ -3,7 +3,7 @@
 use crate::error::{Attempt, Error, RequestError, Result};
 use crate::filesystem::FileSystem;
 use crate::names::directory_cache::Directory;
-use crate::names::resolve::{Resolution, STALE_RETRY_COUNT_MAX, Target};
+use crate::names::resolve::{Resolution, Target};
 use crate::servers::Servers;
 use crate::servers::join::join_all;
 use std::rc::Rc;
@@ -141,7 +141,8 @@ impl FileSystem {
 
     /// The next page of every server that has more. Empty pages are possible before the end.
     pub async fn next_page(&self, stream: &mut DirectoryStream) -> Result<Vec<DirectoryEntry>> {
-        for _ in 0..STALE_RETRY_COUNT_MAX {
+        let mut retries = self.servers.retries();
+        while retries.again().await {
             match self.try_page(stream).await {
                 Err(request_error) if goes_away(&request_error) => {}
                 other => return other.map_err(|request_error| request_error.about(&stream.path)),

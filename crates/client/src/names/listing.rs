@@ -10,7 +10,6 @@
 use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
 use crate::names::directory::{DirectoryEntry, ListingShare, goes_away};
-use crate::names::resolve::STALE_RETRY_COUNT_MAX;
 use crate::servers::join::join_all;
 use std::collections::VecDeque;
 use wire::credentials::access;
@@ -148,7 +147,8 @@ impl FileSystem {
 
     /// Asks the servers that have shown no more than was taken of them.
     async fn fetch(&self, listing: &mut DirectoryListing, taken: &[usize]) -> Attempt<()> {
-        for _ in 0..STALE_RETRY_COUNT_MAX {
+        let mut retries = self.servers.retries();
+        while retries.again().await {
             let request_error = match self.try_fetch(listing, taken).await {
                 Ok(()) => return Ok(()),
                 Err(request_error) => request_error,

@@ -11,6 +11,7 @@ pub(crate) mod nodes;
 pub(crate) mod open;
 pub(crate) mod rename;
 pub(crate) mod resolve;
+mod retries;
 pub(crate) mod rights;
 pub(crate) mod search;
 pub(crate) mod temporary;

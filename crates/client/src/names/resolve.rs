@@ -14,9 +14,6 @@ use wire::limits::{PATH_SIZE_MAX, SYMLINK_DEPTH_MAX};
 use wire::messages::{Entry, EntryReply, EntryRequest, FileRequest};
 use wire::{Attributes, Decode, FileId, Kind, Name, Operation, Status};
 
-/// How often a path is resolved anew because a directory on it went away meanwhile.
-pub(crate) const STALE_RETRY_COUNT_MAX: usize = 16;
-
 /// What a path names.
 #[derive(Clone)]
 pub(crate) enum Target {
@@ -113,14 +110,14 @@ impl Servers {
         operation: impl AsyncFn(&Target) -> std::result::Result<Resolution<R>, RequestError>,
     ) -> Result<R> {
         check_path(path)?;
-        let mut retry_count = 0;
+        let mut retries = self.retries();
+        retries.again().await;
         loop {
             let stale = match self.try_path(user, path, &operation).await {
                 Ok(result) => return Ok(result),
                 Err(stale) => stale,
             };
-            retry_count += 1;
-            if !stale.again || retry_count > STALE_RETRY_COUNT_MAX {
+            if !stale.again || !retries.again().await {
                 return Err(stale.request_error.about(path));
             }
         }

@@ -4,7 +4,6 @@
 use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
 use crate::names::directory::COMPLETE_COUNT_MAX;
-use crate::names::resolve::STALE_RETRY_COUNT_MAX;
 use crate::servers::Servers;
 use crate::servers::join::join_all;
 use wire::limits::LISTING_PAGE_SIZE_MAX;
@@ -123,7 +122,8 @@ impl FileSystem {
 
     /// The next page of every server that has more, in no order. Empty pages are possible before the end.
     pub async fn next_found(&self, stream: &mut SearchStream) -> Result<FoundPage> {
-        for _ in 0..STALE_RETRY_COUNT_MAX {
+        let mut retries = self.servers.retries();
+        while retries.again().await {
             let pages = match self.search_page(stream).await {
                 Err(request_error) if goes_away(&request_error) => None,
                 Err(request_error) => return Err(about(request_error, stream)),

@@ -94,11 +94,9 @@ impl Listener {
     /// Whether the request is meant for this one; else words that say why not.
     fn check(&self, request: &Request) -> Result<(), &'static str> {
         let is_host = |host: &str| host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip == self.address.ip());
-        let any = self.address.ip().is_unspecified();
-        let is_ours = |name: &str| {
-            let host = host_of(name);
-            host == "localhost" || is_host(host) || any && host.parse::<IpAddr>().is_ok()
-        };
+        // An address that others reach has names that only they know; no page on it rests on this.
+        let any = !self.address.ip().is_loopback();
+        let is_ours = |name: &str| any || host_of(name) == "localhost" || is_host(host_of(name));
         match &request.host {
             Some(host) if is_ours(host) => (),
             _ => return Err("the Host that was asked for is not this one; use the URL that was printed"),
@@ -137,6 +135,12 @@ pub fn words(stream: &mut TcpStream, status: &str, words: &str) -> std::io::Resu
 /// The answer to a request that wants to change something.
 pub fn refuse_method(stream: &mut TcpStream) -> std::io::Result<()> {
     words(stream, "405 Method Not Allowed", "there is nothing to be changed here; only GET is answered")
+}
+
+/// What this machine calls itself.
+pub fn own_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "HOST".to_owned() } else { name.trim().to_owned() }
 }
 
 /// The name without its port: `[::1]:80`, `localhost`.

@@ -228,6 +228,11 @@ pub fn node_of(cluster: &str) -> String {
     format!("tabane-{}", short(cluster))
 }
 
+/// A server's name, by its number.
+pub fn server_of(cluster: &str, number: impl std::fmt::Display) -> String {
+    format!("{}-{number}", short(cluster))
+}
+
 fn short(cluster: &str) -> String {
     cluster.chars().take(CLUSTER_LETTERS).collect()
 }

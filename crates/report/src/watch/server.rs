@@ -1,7 +1,7 @@
 //! Who may see the page, and what they get: nothing but words, whoever has not the token.
 
 use crate::failure::{Failure, Outcome, io_words};
-use crate::http::listener::{Listener, refuse_method, words};
+use crate::http::listener::{Listener, own_name, refuse_method, words};
 use crate::http::{self, Request};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -99,9 +99,7 @@ impl Server {
         let (address, port) = (self.listener.address, self.listener.address.port());
         let mut lines = vec![format!("http://{address}/?token={}", self.token)];
         if address.ip().is_loopback() {
-            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-            let host = if host.trim().is_empty() { "HOST" } else { host.trim() };
-            lines.push(format!("from elsewhere: ssh -L {port}:{address} {host}, then the same URL"));
+            lines.push(format!("from elsewhere: ssh -L {port}:{address} {}, then the same URL", own_name()));
         } else {
             lines.push(
                 "others on this network reach it too; the token is all that keeps them out, and travels openly".into(),

@@ -42,9 +42,10 @@ pub trait Wish {
     fn state(&self) -> &WishState;
 }
 
-/// The last wish about each of some things. When there are too many, the older half of those goes that have ended and
-/// are settled, or ended long ago: asked about again, one is done again, or counts as if everything had been changed
-/// since. The others all stay; whoever asks has a bounded number of them under way.
+/// The last wish about each of some things. When there are too many, then of those that have ended and are settled, or
+/// ended long ago, the older half goes: asked about again, one is done again, or counts as if everything had been
+/// changed since. The others all stay: whoever asks has a bounded number of them under way, and of those that failed as
+/// many stay as can fail in the meantime.
 pub struct Wishes<K, W, S = BuildHasherDefault<IdHasher>> {
     /// With their numbers, in the order in which they came.
     by_key: RefCell<HashMap<K, (u64, Rc<W>), S>>,
@@ -94,8 +95,8 @@ mod tests {
         }
     }
 
-    /// Goal: beyond the bound the older half of what is settled goes, what is not stays until it has ended for long, and
-    /// what is at work stays whatever its age.
+    /// Goal: beyond the bound the older half of what is settled goes, what is not stays until it has ended for long,
+    /// and what is at work stays whatever its age.
     #[test]
     fn bounded() {
         let wishes: Wishes<u64, Plain> = Wishes::new(4);
