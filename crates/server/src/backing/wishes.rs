@@ -115,6 +115,6 @@ mod tests {
         assert_eq!(known(), [0, 2, 3, 4, 5]);
         put(UNSETTLED_NS + 1, 6);
         assert_eq!(known(), [2, 3, 4, 5, 6]);
-        assert!(wishes.are_at_work() && wishes.put(0, 2, Rc::new(Plain::default())).is_some());
+        assert!(wishes.are_at_work() && wishes.put(0, 3, Rc::new(Plain::default())).is_some());
     }
 }
