@@ -1,6 +1,6 @@
 #!/bin/sh
-# A cluster through Slurm: three nodes that are this machine, each with mounts of its own. In jobs: up with --hosts auto and
-# srun, a restart, down; the same with a mount on each node; then the job script of examples/, as users submit it.
+# A cluster through Slurm: three nodes that are this machine, each with mounts of its own. In jobs: up with --hosts auto
+# and srun, a restart, down; the same with a mount on each node; then the job script of examples/, as users submit it.
 # Usage: slurm.sh DIRECTORY-WITH-PROGRAMS (as root; Debian: slurmctld slurmd slurm-client munge). Not part of .ci/run.
 set -eu
 
@@ -88,8 +88,10 @@ mkdir "$MOUNT"
 cat >"$work/mounted" <<'END'
 set -eux
 "$0" up --hosts auto --launcher srun --mount "$MOUNT"
-srun --ntasks-per-node=1 sh -c 'grep -q " $MOUNT " /proc/self/mountinfo && echo "$SLURM_PROCID" >"$MOUNT/$SLURMD_NODENAME"'
-[ "$(srun --ntasks-per-node=1 sh -c 'cat "$MOUNT"/n1 "$MOUNT"/n2 "$MOUNT"/n3 | sort | tr -d "\n"; echo')" = "$(yes 012 | head -n 3)" ]
+srun --ntasks-per-node=1 sh -c '
+    grep -q " $MOUNT " /proc/self/mountinfo && echo "$SLURM_PROCID" >"$MOUNT/$SLURMD_NODENAME"'
+seen=$(srun --ntasks-per-node=1 sh -c 'cat "$MOUNT"/n1 "$MOUNT"/n2 "$MOUNT"/n3 | sort | tr -d "\n"; echo')
+[ "$seen" = "$(yes 012 | head -n 3)" ]
 [ "$("$0" ls | tr '\n' ' ')" = "n1 n2 n3 " ]
 # Mounts outlive the steps that use them, and a restart of a server.
 "$0" restart 2

@@ -4,8 +4,9 @@ use std::ops::{Deref, DerefMut};
 
 const PAGE_SIZE: usize = 4096;
 
-/// Zeros that begin at a page, as those of IOR do. Where the heap puts a buffer depends on all that was allocated before,
-/// on the length of an option's value even, and the kernel's copies to some places take twice the time of others.
+/// Zeros that begin at a page, as those of IOR do. Where the heap puts a buffer depends on all that was allocated
+/// before, on the length of an option's value even, and the kernel's copies to some places take twice the time of
+/// others.
 pub struct PageBuffer {
     memory: Vec<u8>,
     start: usize,

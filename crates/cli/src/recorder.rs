@@ -50,8 +50,8 @@ impl Known {
 }
 
 /// Has a cluster that is up recorded in `place`, or where it was before it was stopped. One that is being recorded
-/// already stays so. Errors: the place can't be used, or is not the one in which it is being recorded. Where nobody asked
-/// for it this time, that is told and no failure.
+/// already stays so. Errors: the place can't be used, or is not the one in which it is being recorded. Where nobody
+/// asked for it this time, that is told and no failure.
 pub fn start(directory: &RunDirectory, place: Option<&Path>) -> Outcome {
     let known = Known::of(&directory.path);
     let about = |failure| match failure {
@@ -117,7 +117,8 @@ fn last_line(file: &Path) -> Option<String> {
     fs::read_to_string(file).ok()?.lines().last().map(str::to_owned)
 }
 
-/// Has the recorder of a cluster, if there is one, ask once more and end; the cluster is about to. Whether there was one.
+/// Has the recorder of a cluster, if there is one, ask once more and end; the cluster is about to. Returns whether
+/// there was one.
 pub fn end(reactor: &Reactor, directory: &RunDirectory) -> bool {
     let Some(known) = Known::of(&directory.path) else { return false };
     let Some(process) = known.process else { return false };

@@ -37,8 +37,8 @@ fn top_tells_who_does_not_answer() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("2 of 3 servers do not answer"));
 }
 
-/// Goal: one page has all servers' counters, each metric once and each number with its server; one that is down is on it
-/// as that, and the exit status says so.
+/// Goal: one page has all servers' counters, each metric once and each number with its server; one that is down is on
+/// it as that, and the exit status says so.
 #[test]
 fn metrics_of_all_servers() {
     let ground = Ground::new("metrics");

@@ -11,6 +11,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+const SIGSTOP: i32 = 19;
+
 /// What tabane-report prints.
 fn report(ground: &Ground, words: &[&str]) -> String {
     let program = Path::new(TABANE).with_file_name("tabane-report");
@@ -32,8 +34,8 @@ fn put(ground: &Ground, path: &str, size: usize) {
     assert!(child.wait().unwrap().success());
 }
 
-/// Goal: what servers count is in the place, to the byte, from `up` to `down`, whatever became of servers meanwhile; one
-/// place holds all lives of a cluster. Method: bytes after a kill and a restart, and after `down --keep` and `up`.
+/// Goal: what servers count is in the place, to the byte, from `up` to `down`, whatever became of servers meanwhile;
+/// one place holds all lives of a cluster. Method: bytes after a kill and a restart, and after `down --keep` and `up`.
 #[test]
 fn recorded_from_up_to_down() {
     let ground = Ground::new("recorder");
@@ -97,7 +99,25 @@ fn killed_and_refused() {
     assert!(!ground.run_directory().exists());
 }
 
-/// Goal: what became of the place while it was recorded is said at the end; a silent server keeps nobody's numbers back.
+/// Goal: a server that is silent at the end keeps the others' last numbers back from nobody, and not for long.
+/// Method: one of two is stopped after bytes were written to both; `down` ends it in the end.
+#[test]
+fn silent_at_the_end() {
+    let ground = Ground::new("recorder-silent");
+    let mut command = ground.command(&["up", "--servers", "2", "--record", "job.db"]);
+    assert!(command.env("TABANE_JOB", "42").stdout(Stdio::null()).status().unwrap().success());
+    put(&ground, "/a", 5 << 20);
+    assert!(ProcessId::of(ground.pid(1)).unwrap().signal(SIGSTOP).unwrap());
+    let output = ground.try_run(&["down", "--keep", "--stop-timeout-ms", "500"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("recorded in "), "{said} {}", String::from_utf8_lossy(&output.stderr));
+    let told = report(&ground, &["job", "42", "job.db"]);
+    let line = told.lines().find(|line| line.contains("the job itself")).unwrap();
+    let bytes: u64 = line.rsplit('(').next().unwrap().split(' ').next().unwrap().replace(',', "").parse().unwrap();
+    assert!(bytes > 1 << 20 && bytes < 5 << 20 && bytes.is_multiple_of(1 << 20), "{told}");
+}
+
+/// Goal: what became of the place while it was recorded is said at the end.
 #[test]
 fn what_was_lost_is_told() {
     let ground = Ground::new("recorder-lost");

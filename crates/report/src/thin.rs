@@ -1,6 +1,6 @@
 //! `tabane-report thin`: fewer samples of times that are long past, so that a place that is written to for months stays
-//! small. Samples are what was counted in all, so the sums of longer times stay to the byte; only when within one of the
-//! intervals something happened is not known any more.
+//! small. Samples are what was counted in all, so the sums of longer times stay to the byte; only when within one of
+//! the intervals something happened is not known any more.
 
 use crate::clock::{self, Nanos, SECOND};
 use crate::failure::Outcome;

@@ -51,8 +51,8 @@ fn stand_in(scratch: &Scratch) {
     std::fs::set_permissions(scratch.0.join("tabane"), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Goal: the page is what the servers say, asked for once a second at most however many ask; only that, only by GET, and
-/// only who names this host gets it; when nothing answers any more, it says why.
+/// Goal: the page is what the servers say, asked for once a second at most however many ask; only that, only by GET,
+/// and only who names this host gets it; when nothing answers any more, it says why.
 #[test]
 fn one_page() {
     let scratch = Scratch::new("serve");

@@ -30,8 +30,8 @@ fn sums(scratch: &Scratch, interval: u32) -> Vec<(String, f64)> {
     sums.into_iter().collect()
 }
 
-/// Goal: of an hour of samples every 10 s one a minute stays, and the sums stay, through a restart within a minute; what
-/// is finer than that is not known any more, and what is younger or of others stays as it is.
+/// Goal: of an hour of samples every 10 s one a minute stays, and the sums stay, through a restart within a minute;
+/// what is younger or of others stays as it is.
 #[test]
 fn sums_stay() {
     let scratch = Scratch::new("thin");

@@ -10,8 +10,8 @@ const PAUSE_MIN: Nanos = 500_000;
 const PAUSE_MAX: Nanos = 32_000_000;
 
 /// Attempts at something that others may change while it is looked at: a path whose directories are renamed again and
-/// again, a directory whose rights somebody tries to take away at a server that can't be reached. After some it waits in
-/// between, for whoever changes it is faster; and it gives up after the time in which a silent server is given up.
+/// again, a directory whose rights somebody tries to take away at a server that can't be reached. After some it waits
+/// in between, for whoever changes it is faster; and it gives up after the time in which a silent server is given up.
 pub(crate) struct Retries<'a> {
     servers: &'a Servers,
     count: u32,

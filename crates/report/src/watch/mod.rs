@@ -1,8 +1,8 @@
 //! `tabane-report watch`: a live page about the servers of a cluster, or about a place that is replayed.
 //!
 //! One thread makes frames ([`frames`]) from what the servers answer, or from a place step by step. One for each
-//! connection serves the page and hands on the newest frame ([`server`], [`crate::http`]). Nobody waits for a slow reader: who
-//! is late gets the newest frame next, and who does not read at all is cut off.
+//! connection serves the page and hands on the newest frame ([`server`], [`crate::http`]). Nobody waits for a slow
+//! reader: who is late gets the newest frame next, and who does not read at all is cut off.
 
 mod frames;
 mod replay;

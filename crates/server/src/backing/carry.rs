@@ -219,7 +219,7 @@ impl Core {
             add(&core.backing().counters.carried, u64::from(result.is_ok()));
             own.state.end(core.reactor.now());
             // The home itself asks for nothing more.
-            core.backing().settle_share(request.id, core.reactor.now());
+            core.backing().settle_own_share(request.id, core.reactor.now());
             own.done.tell(result);
         });
         task

@@ -179,8 +179,8 @@ impl BackingUse {
         self.shares.get(&file.0).filter(|share| share.wish == wish)
     }
 
-    /// The home asks for nothing more about the last wish about a file.
-    pub(super) fn settle_share(&self, file: FileId, now: Nanos) {
+    /// The last wish of this server about a file of its own is over.
+    pub(super) fn settle_own_share(&self, file: FileId, now: Nanos) {
         if let Some(share) = self.shares.get(&file.0) {
             if !share.is_begun.get() {
                 share.state.end(now);
@@ -228,7 +228,10 @@ pub fn note_carried(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure>
     let core = core.clone();
     later(async move {
         core.put_carried(file, place, &|| core.backing().carried_by(file, wish)).await?;
-        core.backing().settle_share(file, core.reactor.now());
+        // A later wish may have come meanwhile.
+        if let Some(share) = core.backing().share(file, wish) {
+            share.state.settle();
+        }
         Ok(Empty {})
     })
 }
@@ -311,6 +314,7 @@ impl Core {
 
     /// From here on changes of the file are noted.
     pub(super) fn register_share(&self, request: &WriteShareRequest) -> Rc<ShareWrite> {
+        let is_own = self.cluster.home_of(request.file) == Some(self.index);
         let share = Rc::new(ShareWrite {
             wish: request.wish,
             layout: request.layout,
@@ -320,7 +324,7 @@ impl Core {
             is_cut: Cell::new(false),
             is_late: Cell::new(false),
             is_whole: Cell::new(false),
-            state: WishState::default(),
+            state: if is_own { WishState::own() } else { WishState::default() },
             done: Notice::new(),
             written: Cell::new(0),
             patience: Rc::new(Cell::new(request.patience)),

@@ -15,9 +15,16 @@ const UNSETTLED_NS: Nanos = 60_000_000_000;
 pub struct WishState {
     ended: Cell<Option<Nanos>>,
     is_settled: Cell<bool>,
+    /// This server asked for it itself, and settles it in any case.
+    is_own: bool,
 }
 
 impl WishState {
+    /// Of a wish of this server's own.
+    pub fn own() -> WishState {
+        WishState { is_own: true, ..WishState::default() }
+    }
+
     /// Nothing is being done for it any more.
     pub fn end(&self, now: Nanos) {
         self.ended.set(Some(now));
@@ -33,7 +40,8 @@ impl WishState {
     }
 
     fn may_go(&self, now: Nanos) -> bool {
-        self.ended.get().is_some_and(|ended| self.is_settled.get() || now.saturating_sub(ended) >= UNSETTLED_NS)
+        let Some(ended) = self.ended.get() else { return false };
+        self.is_settled.get() || !self.is_own && now.saturating_sub(ended) >= UNSETTLED_NS
     }
 }
 
@@ -115,6 +123,11 @@ mod tests {
         assert_eq!(known(), [0, 2, 3, 4, 5]);
         put(UNSETTLED_NS + 1, 6);
         assert_eq!(known(), [2, 3, 4, 5, 6]);
+        let own = Rc::new(Plain(WishState::own()));
+        assert!(wishes.put(UNSETTLED_NS, 7, own.clone()).is_none());
+        own.0.end(UNSETTLED_NS);
+        put(3 * UNSETTLED_NS, 8);
+        assert!(known().contains(&7), "a wish of one's own goes by time");
         assert!(wishes.are_at_work() && wishes.put(0, 3, Rc::new(Plain::default())).is_some());
     }
 }

@@ -71,10 +71,14 @@ pub static ROWS: &[Command] = &[
             "With --hosts the servers start on other hosts, all at once, through the launcher; either all of it is up \
              then, or nothing is left and the message says what went wrong where (docs/hosts.md). --mount mounts on \
              each of them and on this machine; the directory has to be there on all.",
-            "--record has tabane-report beside it keep what the servers count, until 'down', which has it ask once more \
-             (docs/report.md). Started again after 'down --keep', the cluster is recorded on where it was.",
+            "--record has tabane-report beside it keep what the servers count, until 'down', which has it ask once \
+             more (docs/report.md). Started again after 'down --keep', the cluster is recorded on where it was.",
         ],
-        example: "tabane up --servers 4\ntabane up --record job.db\ntabane up --hosts 'node[01-04]' --per-host 2\ntabane up --mount /mnt/job\ntabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
+        example: "tabane up --servers 4\n\
+                  tabane up --record job.db\n\
+                  tabane up --hosts 'node[01-04]' --per-host 2\n\
+                  tabane up --mount /mnt/job\n\
+                  tabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
         options: &UP_OPTIONS,
         single_dash: false,
         takes_command_line: false,
@@ -191,7 +195,11 @@ pub static ROWS: &[Command] = &[
              changed here and not there yet (dirty), here and there (clean), and there alone (absent), in whole \
              chunks.",
         ],
-        example: "tabane status\ntabane status --json\ntabane status --lost\ntabane status --metrics\ntabane status :/dataset",
+        example: "tabane status\n\
+                  tabane status --json\n\
+                  tabane status --lost\n\
+                  tabane status --metrics\n\
+                  tabane status :/dataset",
         options: &[
             "json",
             "samples",
@@ -331,7 +339,8 @@ pub static ROWS: &[Command] = &[
             "With --mpi the command and what it starts have libtabane_mpiio.so for that MPI before them (LD_PRELOAD), \
              so that calls of MPI-IO on tabane:/PATH and below a mount go to the servers by themselves.",
         ],
-        example: "tabane run --servers 4 -- sh -c 'tabane cp -r input :/ && ./simulate'\ntabane run --hosts auto -- srun ./simulate",
+        example: "tabane run --servers 4 -- sh -c 'tabane cp -r input :/ && ./simulate'\n\
+                  tabane run --hosts auto -- srun ./simulate",
         options: &RUN_OPTIONS,
         single_dash: false,
         takes_command_line: true,
