@@ -213,8 +213,7 @@ impl FileSystem {
         places: &[EntryAt<'_>],
         operation: impl AsyncFn(&[EntryTarget]) -> Attempt<R>,
     ) -> Result<R> {
-        let mut retries = self.servers.retries();
-        retries.again().await;
+        let mut retries = self.servers.further_retries();
         loop {
             let known = self.servers.known_tree_changes().await;
             let entry = |(parent, name): &EntryAt<'_>| {

@@ -110,8 +110,7 @@ impl Servers {
         operation: impl AsyncFn(&Target) -> std::result::Result<Resolution<R>, RequestError>,
     ) -> Result<R> {
         check_path(path)?;
-        let mut retries = self.retries();
-        retries.again().await;
+        let mut retries = self.further_retries();
         loop {
             let stale = match self.try_path(user, path, &operation).await {
                 Ok(result) => return Ok(result),

@@ -20,13 +20,19 @@ pub(crate) struct Retries<'a> {
 }
 
 impl Servers {
+    /// For a loop that asks before each attempt.
     pub(crate) fn retries(&self) -> Retries<'_> {
         Retries { servers: self, count: 0, deadline: None }
+    }
+
+    /// For one that asks after an attempt: the first one, which mostly is the last, costs nothing.
+    pub(crate) fn further_retries(&self) -> Retries<'_> {
+        Retries { count: 1, ..self.retries() }
     }
 }
 
 impl Retries<'_> {
-    /// Whether it is to be tried, also for the first time; waits until it is.
+    /// Whether it is to be tried; waits until it is.
     pub(crate) async fn again(&mut self) -> bool {
         let waits = self.count.checked_sub(AT_ONCE_MAX + 1);
         self.count += 1;
