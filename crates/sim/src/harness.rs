@@ -217,7 +217,7 @@ impl Harness {
             let result = Server::start(&own, options).await.map_err(|error| error.to_string());
             started.replace(Some(result.clone()));
             if let Ok(server) = result {
-                recorder.note_return(index);
+                recorder.note_return(index, server.recovered_end());
                 server.note_taken_up();
                 if evicts.get() {
                     let (reactor, server) = (own.clone(), server.clone());

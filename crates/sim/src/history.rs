@@ -320,7 +320,8 @@ pub struct Loss {
     /// When the server answered again at the latest; `NEVER` while it does not. Until then others may still be told
     /// what was lost, by who was promised before that it stays so for a moment (`client::read_leases`).
     pub back: Moment,
-    /// Between which moments the state was that came back, by the server's own word.
+    /// Between which moments the state was that came back, by the server's own word: at first what it knew to be synced
+    /// when power was lost, then where its journal ended as it started again.
     pub likely: Option<(Moment, Moment)>,
 }
 
@@ -400,6 +401,8 @@ pub struct History {
     pub unrest: Vec<(Nanos, Nanos)>,
     /// Of each server since it lost power last.
     progress: BTreeMap<u32, Vec<Progress>>,
+    /// Of each server that has lost power and not yet come back: its progress until then.
+    lost_progress: BTreeMap<u32, Vec<Progress>>,
 }
 
 impl History {
@@ -415,14 +418,22 @@ impl History {
     /// Notes that a server lost power.
     pub fn note_loss(&mut self, server: u32, at: Nanos) {
         let progress = self.progress.remove(&server).unwrap_or_default();
-        let likely = progress.last().map(|last| {
-            let split = progress.partition_point(|past| past.written <= last.durable);
-            let start = split.checked_sub(1).map_or(0, |index| progress[index].moment);
-            (start, progress.get(split).map_or(self.moments + 2, |past| past.moment))
-        });
+        let likely = progress.last().map(|last| span_of_state(&progress, last.durable, self.moments + 2));
         self.note_return(server);
+        self.lost_progress.insert(server, progress);
         self.losses.push(Loss { server, moment: self.moments + 1, at, back: NEVER, likely });
         self.moments += 3;
+    }
+
+    /// Notes where a server's journal ended when it started, perhaps after it lost power: before this record.
+    pub fn note_recovery(&mut self, server: u32, recovered_end: u64) {
+        let Some(progress) = self.lost_progress.remove(&server) else { return };
+        let mut losses = self.losses.iter_mut().rev();
+        if let Some(loss) = losses.find(|loss| loss.server == server)
+            && loss.likely.is_some()
+        {
+            loss.likely = Some(span_of_state(&progress, recovered_end, loss.moment + 1));
+        }
     }
 
     /// Notes that a server answers, perhaps after it lost power.
@@ -482,6 +493,13 @@ impl History {
     }
 }
 
+/// Between which moments a journal's state was that without its records from `end` on; the last of them is `latest`.
+fn span_of_state(progress: &[Progress], end: u64, latest: Moment) -> (Moment, Moment) {
+    let split = progress.partition_point(|past| past.written <= end);
+    let start = split.checked_sub(1).map_or(0, |index| progress[index].moment);
+    (start, progress.get(split).map_or(latest, |past| past.moment))
+}
+
 /// What a checker found wrong: words, and the operations concerned.
 #[derive(Clone, Debug)]
 pub struct Finding {
@@ -492,5 +510,34 @@ pub struct Finding {
 impl Finding {
     pub fn new(words: impl Into<String>, operations: Vec<usize>) -> Finding {
         Finding { words: words.into(), operations }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a loss of power is placed by what the server knew to be synced, and, once it has started again, by where
+    /// its journal ended: a sync that nobody was told of may have come that far.
+    #[test]
+    fn where_a_loss_leads_back_to() {
+        let mut history = History::default();
+        for written in [10, 20, 30] {
+            history.start(0, Action::SynchroniseAll, 0);
+            history.note_progress(0, (5, written));
+        }
+        history.note_loss(0, 0);
+        assert_eq!(history.losses[0].likely, Some((0, 1)));
+        history.note_recovery(1, 20);
+        assert_eq!(history.losses[0].likely, Some((0, 1)), "that is another server");
+        history.note_recovery(0, 20);
+        assert_eq!(history.losses[0].likely, Some((2, 3)));
+        // What it has written since is no part of that.
+        history.note_recovery(0, 40);
+        assert_eq!(history.losses[0].likely, Some((2, 3)));
+        // A loss before which the server did not come up: nobody knows.
+        history.note_loss(0, 0);
+        history.note_recovery(0, 20);
+        assert_eq!(history.losses[1].likely, None);
     }
 }

@@ -264,6 +264,11 @@ impl Server {
         self.core.store.journal_limits()
     }
 
+    /// The first journal record that was not there when the server started.
+    pub fn recovered_end(&self) -> u64 {
+        self.core.store.recovered_end()
+    }
+
     pub fn is_stopping(&self) -> bool {
         self.core.life.is_stopping()
     }

@@ -53,6 +53,8 @@ pub struct Durability {
     pub durable: Lsn,
     /// Whether power was lost before this store was opened.
     pub power_was_lost: bool,
+    /// The first record that was not there when this store was opened.
+    pub recovered_end: Lsn,
     /// Pages that were freed since the last sync began, and before it.
     resting: Vec<Run>,
     settling: Vec<Run>,
@@ -322,6 +324,11 @@ impl Store {
     pub fn journal_limits(&self) -> (Lsn, Lsn) {
         let state = self.state.borrow();
         (state.durability.durable, state.journal.tail().lsn)
+    }
+
+    /// The first record that was not there when the store was opened: power loss took it, if there was any.
+    pub fn recovered_end(&self) -> Lsn {
+        self.state.borrow().durability.recovered_end
     }
 
     /// Whether a sync gives room: pages that rest are free then, and so is the journal before a checkpoint that is

@@ -248,6 +248,7 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     } else {
         journal.replay(&mut visit)?;
     }
+    durability.recovered_end = journal.tail().lsn;
     let RecoveryTables { files, copies, .. } = tables;
     // Nothing but memory is ever lent.
     let mapped = if storage.is_volatile() { mapped_runs(data.as_ref()) } else { Vec::new() };
