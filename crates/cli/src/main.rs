@@ -11,6 +11,7 @@ mod output;
 mod activity;
 mod arguments;
 mod base64;
+mod busiest;
 mod colours;
 mod command_line;
 mod commands;

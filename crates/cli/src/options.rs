@@ -214,6 +214,7 @@ pub static TABLE: &[OptionRow] = &[
     flag("samples", "", "with a sample for each second of the last ten minutes in which something happened; of --json"),
     flag("metrics", "", "print the counters of all servers as one page of Prometheus' text"),
     flag("no-mounts", "", "say nothing of mounts, and ask no hosts about them"),
+    flag("files", "", "list the files and directories to which clients did most, on all servers"),
     flag("lost", "", "list what can't be had without the servers that are down"),
     flag("forget", "", "give up hosts that can't be reached, and remove the run directory all the same"),
     setting(
@@ -713,6 +714,7 @@ pub static TABLE: &[OptionRow] = &[
         "has exactly these permission bits, with - all of them, with / any of them",
     ),
     choice_of_command("links", "links", "", Value::Text, "[+-]N", "has N names, more with +, less with -"),
+    choice_of_command("inum", "inum", "", Value::Text, "N", "is a name of the inode with this id, as stat prints it"),
     flag("empty", "", "is a file of no bytes or a directory without entries"),
     choice_of_command(
         "maxdepth",

@@ -52,8 +52,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Err(Failure::usage("--samples is for programs; say --json as well".to_owned()));
     }
     if arguments.flag("metrics") {
-        if ["json", "samples", "lost", "no-mounts"].iter().any(|key| arguments.flag(key)) {
-            return Err(Failure::usage("--metrics goes with none of --json, --samples, --lost and --no-mounts"));
+        if ["json", "samples", "lost", "files", "no-mounts"].iter().any(|key| arguments.flag(key)) {
+            return Err(Failure::usage(
+                "--metrics goes with none of --json, --samples, --lost, --files and --no-mounts",
+            ));
         }
         return metrics(&session, &cluster, run_directory.as_deref());
     }
@@ -61,9 +63,20 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let statuses = session.block_on(join_all(
         (0..cluster.server_count()).map(|index| inquire(&session, &cluster, index, format, run_directory.as_deref())),
     ));
+    if arguments.flag("lost") && arguments.flag("files") {
+        return Err(Failure::usage("--lost and --files are two questions; ask one after the other"));
+    }
     if arguments.flag("lost") {
         let gone = statuses.iter().filter_map(|status| Some((status.index, status.report.as_ref().err()?.clone())));
         return crate::lost::run(arguments, &session, run_directory.as_deref(), gone.collect());
+    }
+    if arguments.flag("files") {
+        if ["samples", "no-mounts"].iter().any(|key| arguments.flag(key)) {
+            return Err(Failure::usage("--files goes with neither --samples nor --no-mounts"));
+        }
+        let up = statuses.iter().filter_map(|status| Some((status.index, status.report.as_ref().ok()?)));
+        crate::busiest::run(arguments, &session, &up.collect::<Vec<_>>())?;
+        return check_up(statuses.iter().map(|status| status.report.as_ref().err().map(String::as_str)));
     }
     let mounts = match arguments.flag("no-mounts") {
         true => Mounts::default(),

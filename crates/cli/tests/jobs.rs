@@ -124,3 +124,57 @@ fn requests() {
 fn read_leases() {
     check_ways("jobs-leases", &["--transport", "tcp"], "leased_reads");
 }
+
+/// Goal: it is told by path what was done to which file, to the byte, on all servers together: what was asked of names
+/// counts to their directory, and what is removed keeps its numbers. A number of an inode leads to all of its names.
+/// Method: over TCP, where no client reads by itself what is this large.
+#[test]
+fn busiest_files() {
+    let ground = Ground::new("busiest");
+    ground.run(&["up", "--servers", "3", "--transport", "tcp"]);
+    assert_eq!(ground.run(&["status", "--files", "--json"]), "");
+    ground.run(&["mkdir", "/d", "/d/e"]);
+    put(&ground, "writer", "/d/e/hot", LARGE);
+    put(&ground, "writer", "/gone", 2 * SMALL);
+    ground.run(&["rm", "/gone"]);
+    (0..3).for_each(|_| get(&ground, "reader", "/d/e/hot", LARGE));
+    let names: Vec<String> = (0..300).map(|name| format!("/d/{name}")).collect();
+    ground.run(&[&["mkdir"][..], &names.iter().map(String::as_str).collect::<Vec<_>>()].concat());
+
+    let lines = ground.run(&["status", "--files", "--json"]);
+    assert_eq!(ground.run(&["status", "--files", "--json"]), lines, "to ask changes nothing");
+    let told: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |path: &str| told.iter().find(|told| told["path"] == path).unwrap_or_else(|| panic!("{path}: {lines}"));
+    let hot = of("/d/e/hot");
+    assert_eq!(told[0], *hot, "that is where most was done");
+    assert_eq!((hot["object"].as_str(), hot["bytes_written"].as_u64()), (Some("file"), Some(LARGE as u64)));
+    let reader = Job::of(&ground, "reader");
+    assert_eq!(hot["bytes_read"].as_u64(), Some(3 * LARGE as u64));
+    assert_eq!(reader.asked("bytes_out"), 3 * LARGE as u64);
+    assert_eq!(hot["servers"], serde_json::json!([0, 1, 2]));
+    let directory = of("/d");
+    assert!(directory["object"] == "directory" && directory["requests"].as_u64() >= Some(300), "{directory}");
+    let gone = told.iter().find(|told| told["bytes_written"].as_u64() == Some(2 * SMALL as u64)).unwrap();
+    assert!(gone.get("path").is_none(), "{gone}");
+
+    let table = ground.run(&["status", "--files"]);
+    let first = table.lines().nth(1).unwrap();
+    assert!(first.ends_with("  0,1,2  /d/e/hot"), "{table}");
+    assert!(table.contains("  /d/\n") && table.contains("  (removed or not found: inode "), "{table}");
+
+    let number = hot["id"].to_string();
+    ground.run(&["ln", "/d/e/hot", "/d/warm"]);
+    let found = ground.run(&["find", "-inum", &number]);
+    let mut found: Vec<&str> = found.lines().collect();
+    found.sort_unstable();
+    assert_eq!(found, ["/d/e/hot", "/d/warm"]);
+    assert_eq!(ground.run(&["find", "-inum", &number, "-name", "w*", "-count"]), "1\n");
+    assert!(ground.fail(2, &["find", "-inum", "hot"]).contains("-inum hot: the number of an inode is wanted"));
+    assert!(ground.fail(2, &["status", "--files", "--samples", "--json"]).contains("--files goes with neither"));
+    assert!(ground.fail(2, &["status", "--files", "--lost"]).contains("two questions"));
+    ground.kill(1);
+    let words = ground.fail(1, &["status", "--files"]);
+    assert!(words.contains("server 1") && words.contains("paths are not looked for"), "{words}");
+    ground.run(&["up"]);
+    ground.run(&["down"]);
+}

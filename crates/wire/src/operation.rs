@@ -56,6 +56,65 @@ macro_rules! operations {
     };
 }
 
+/// What the parameters of an operation begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OperationObject {
+    /// The id of the file or directory that it is about.
+    Inode,
+    /// The id of the directory in which the name is that it is about.
+    Directory,
+}
+
+impl Operation {
+    /// The one object that an operation of clients is about, with whose id its parameters begin. A search is about all
+    /// of a tree.
+    pub fn object(self) -> Option<OperationObject> {
+        match self {
+            Operation::Lookup
+            | Operation::Open
+            | Operation::OpenExisting
+            | Operation::OpenThrough
+            | Operation::Stat
+            | Operation::Look
+            | Operation::MakeDirectory
+            | Operation::MakeSymlink
+            | Operation::MakeNode
+            | Operation::Unlink
+            | Operation::RemoveDirectory
+            | Operation::ReadDirectory
+            | Operation::Rename
+            | Operation::Link
+            | Operation::MakeTemporary => Some(OperationObject::Directory),
+            Operation::StatId
+            | Operation::LookId
+            | Operation::SetAttributes
+            | Operation::OpenId
+            | Operation::OpenIdExisting
+            | Operation::Read
+            | Operation::Locate
+            | Operation::Write
+            | Operation::CommitRegistered
+            | Operation::Append
+            | Operation::ReserveAppend
+            | Operation::Truncate
+            | Operation::Synchronise
+            | Operation::GetAttribute
+            | Operation::SetAttribute
+            | Operation::ListAttributes
+            | Operation::RemoveAttribute
+            | Operation::LinkOpen
+            | Operation::Lock
+            | Operation::Unlock
+            | Operation::TestLock
+            | Operation::AwaitLock
+            | Operation::Allocate
+            | Operation::Seek
+            | Operation::CopyRange => Some(OperationObject::Inode),
+            _ => None,
+        }
+    }
+}
+
 operations! {
     Ping = 1, LEVEL_CLIENT, Metadata, false;
     Lookup = 2, LEVEL_CLIENT, Metadata, false;

@@ -4,10 +4,13 @@
 use crate::attributes::{Attributes, Kind};
 use crate::codec::{Decode, Decoder, Encode, Malformed};
 use crate::glob::Pattern;
+use crate::identity::FileId;
 use crate::limits::NAME_SIZE_MAX;
 
 /// Tests of one search.
 pub const TEST_COUNT_MAX: usize = 64;
+/// Inodes that one test names.
+pub const ID_COUNT_MAX: usize = 4096;
 /// Bytes of a pattern.
 pub const PATTERN_SIZE_MAX: usize = 1024;
 
@@ -101,6 +104,27 @@ pub enum Test {
     },
     /// A file of no bytes, or a directory without entries.
     Empty,
+    /// The entry is of one of these inodes.
+    Ids(Ids),
+}
+
+/// Numbers of inodes, in ascending order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ids(Vec<FileId>);
+
+impl Ids {
+    /// Errors: more than `ID_COUNT_MAX` of them.
+    pub fn new(mut ids: Vec<FileId>) -> Result<Ids, Malformed> {
+        if ids.len() > ID_COUNT_MAX {
+            return Err(Malformed("too many inodes"));
+        }
+        ids.sort_unstable();
+        Ok(Ids(ids))
+    }
+
+    fn contain(&self, id: FileId) -> bool {
+        self.0.binary_search(&id).is_ok()
+    }
 }
 
 impl Encode for Test {
@@ -115,6 +139,7 @@ impl Encode for Test {
             Test::Permissions { how, bits } => (7u8, *how, *bits).encode_all(out),
             Test::Links { order, count } => (8u8, *order, *count).encode_all(out),
             Test::Empty => out.push(9),
+            Test::Ids(ids) => (10u8, ids.0.clone()).encode_all(out),
         }
     }
 }
@@ -166,6 +191,7 @@ impl<'a> Decode<'a> for Test {
             7 => Test::Permissions { how: Decode::decode(input)?, bits: Decode::decode(input)? },
             8 => Test::Links { order: Decode::decode(input)?, count: Decode::decode(input)? },
             9 => Test::Empty,
+            10 => Test::Ids(Ids::new(Decode::decode(input)?)?),
             _ => return Err(Malformed("test is unknown")),
         })
     }
@@ -205,14 +231,14 @@ impl<'a> Decode<'a> for Tests {
 }
 
 impl Tests {
-    /// Whether any test looks at more than name and kind.
+    /// Whether any test looks at more than name, kind and number.
     pub fn need_attributes(&self) -> bool {
-        self.0.iter().any(|test| !matches!(test, Test::Name { .. } | Test::Kind(_)))
+        self.0.iter().any(|test| !matches!(test, Test::Name { .. } | Test::Kind(_) | Test::Ids(_)))
     }
 
-    /// Whether the tests of name and kind hold. For many names there is [`NameTests`].
-    pub fn hold_for_name(&self, name: &[u8], kind: Kind) -> bool {
-        NameTests::new(self).hold(name, kind)
+    /// Whether the tests of name, kind and number hold. For many names there is [`NameTests`].
+    pub fn hold_for_name(&self, name: &[u8], kind: Kind, id: FileId) -> bool {
+        NameTests::new(self).hold(name, kind, id)
     }
 
     /// What comes of the other tests. Unless `is_final`, sizes, times and links of the attributes are not the last
@@ -230,11 +256,12 @@ impl Tests {
     }
 }
 
-/// The tests of names and kinds of a search, made ready for many entries: nothing is allocated for one.
+/// The tests of names, kinds and numbers of a search, made ready for many entries: nothing is allocated for one.
 #[derive(Debug)]
 pub struct NameTests {
     /// Cheaper than patterns, so they come first.
     kinds: Vec<Kind>,
+    ids: Vec<Ids>,
     patterns: Vec<Pattern>,
     /// In small letters, to be compared with names in small letters.
     any_case: Vec<Pattern>,
@@ -242,7 +269,7 @@ pub struct NameTests {
 
 impl NameTests {
     pub fn new(tests: &Tests) -> NameTests {
-        let mut ready = NameTests { kinds: Vec::new(), patterns: Vec::new(), any_case: Vec::new() };
+        let mut ready = NameTests { kinds: Vec::new(), ids: Vec::new(), patterns: Vec::new(), any_case: Vec::new() };
         for test in &tests.0 {
             match test {
                 Test::Name { pattern, any_case: false } => ready.patterns.push(Pattern::new(pattern)),
@@ -250,6 +277,7 @@ impl NameTests {
                     ready.any_case.push(Pattern::new(&pattern.to_ascii_lowercase()));
                 }
                 Test::Kind(kind) => ready.kinds.push(*kind),
+                Test::Ids(ids) => ready.ids.push(ids.clone()),
                 _ => {}
             }
         }
@@ -257,8 +285,9 @@ impl NameTests {
     }
 
     /// Whether all of them hold.
-    pub fn hold(&self, name: &[u8], kind: Kind) -> bool {
+    pub fn hold(&self, name: &[u8], kind: Kind, id: FileId) -> bool {
         self.kinds.iter().all(|wanted| *wanted == kind)
+            && self.ids.iter().all(|ids| ids.contain(id))
             && self.patterns.iter().all(|pattern| pattern.matches(name))
             && (self.any_case.is_empty() || self.hold_in_any_case(name))
     }
@@ -276,7 +305,7 @@ impl NameTests {
 impl Test {
     fn holds(&self, attributes: &Attributes, is_final: bool) -> Option<bool> {
         match self {
-            Test::Name { .. } | Test::Kind(_) => Some(true),
+            Test::Name { .. } | Test::Kind(_) | Test::Ids(_) => Some(true),
             Test::Owner(uid) => Some(attributes.uid == *uid),
             Test::Group(gid) => Some(attributes.gid == *gid),
             Test::Permissions { how: Bits::Exactly, bits } => Some(attributes.mode == *bits),
@@ -304,7 +333,7 @@ impl Test {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FileId, Layout, LayoutPolicy};
+    use crate::{Layout, LayoutPolicy};
 
     fn file(size: u64) -> Attributes {
         Attributes {
@@ -354,9 +383,13 @@ mod tests {
     #[test]
     fn names_and_round_trip() {
         let name = |any_case| Test::Name { pattern: b"*.TXT".to_vec(), any_case };
-        assert!(Tests(vec![name(true)]).hold_for_name(b"a.txt", Kind::File));
-        assert!(!Tests(vec![name(false)]).hold_for_name(b"a.txt", Kind::File));
-        assert!(!Tests(vec![Test::Kind(Kind::Symlink)]).hold_for_name(b"a", Kind::File));
+        let holds = |test, kind| Tests(vec![test]).hold_for_name(b"a.txt", kind, FileId(7));
+        assert!(holds(name(true), Kind::File));
+        assert!(!holds(name(false), Kind::File));
+        assert!(!holds(Test::Kind(Kind::Symlink), Kind::File));
+        let ids = |ids: &[u64]| Test::Ids(Ids::new(ids.iter().copied().map(FileId).collect()).expect("few"));
+        assert!(holds(ids(&[9, 7]), Kind::File) && !holds(ids(&[9, 8]), Kind::File) && !holds(ids(&[]), Kind::File));
+        assert!(Ids::new(vec![FileId(1); ID_COUNT_MAX + 1]).is_err());
         let all = Tests(vec![
             name(true),
             Test::Kind(Kind::Directory),
@@ -367,6 +400,7 @@ mod tests {
             Test::Permissions { how: Bits::Any, bits: 0o111 },
             Test::Links { order: Order::Less, count: 2 },
             Test::Empty,
+            ids(&[3, 1, 2]),
         ]);
         assert_eq!(Tests::from_bytes(&all.to_bytes()), Ok(all));
     }

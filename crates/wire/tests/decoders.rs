@@ -12,7 +12,7 @@ use wire::handshake::{GREETING_MAGIC, Greeting, Hello, Role};
 use wire::label::Label;
 use wire::layout::ChunkRange;
 use wire::messages::*;
-use wire::search::{Order, Test, Tests, Verdict};
+use wire::search::{Ids, Order, Test, Tests, Verdict};
 use wire::{Attributes, Encode, FileId, FrameKind, Header, Kind, Layout, LayoutPolicy, LayoutWish, Name};
 
 fn layout() -> Layout {
@@ -293,6 +293,7 @@ fn seeds() -> Vec<Vec<u8>> {
                 Test::Name { pattern: b"*.html".to_vec(), any_case: true },
                 Test::Size { order: Order::More, unit: 1024, count: 10 },
                 Test::Empty,
+                Test::Ids(Ids::new(vec![FileId(7), FileId(3)]).expect("few")),
             ]),
         }
         .to_bytes(),

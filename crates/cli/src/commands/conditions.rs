@@ -5,8 +5,8 @@ use crate::copy::place::Side;
 use crate::failure::{Failure, Outcome, show};
 use crate::paths::{Sided, shown, sided};
 use crate::session::Session;
-use client::Kind;
-use client::tests::{Bits, Clock, Order, PATTERN_SIZE_MAX, Test, Tests};
+use client::tests::{Bits, Clock, Ids, Order, PATTERN_SIZE_MAX, Test, Tests};
+use client::{FileId, Kind};
 use reactor::process::{group_id, user_id};
 use wire::glob;
 
@@ -116,6 +116,12 @@ const READINGS: &[Reading] = &[
         "links",
         |text, _| signed(text).map(|(order, count)| Test::Links { order, count }),
         "[+-]N is wanted, such as +1",
+    ),
+    (
+        "inum",
+        "inum",
+        |text, _| Some(Test::Ids(Ids::new(vec![FileId(text.parse().ok()?)]).ok()?)),
+        "the number of an inode is wanted, as stat prints it",
     ),
 ];
 

@@ -84,7 +84,7 @@ impl Walk {
         let tests = &self.conditions.tests;
         let name = base_name(&path).unwrap_or(b"/");
         let may_match = self.depth_min == 0 && self.server.is_none() && self.conditions.hold_for_path(&path);
-        if may_match && tests.hold_for_name(name, attributes.kind) {
+        if may_match && tests.hold_for_name(name, attributes.kind, attributes.id) {
             let matches = match tests.judge(&attributes, true) {
                 Verdict::Yes => true,
                 Verdict::No => false,

@@ -207,7 +207,7 @@ impl FileSystem {
                 other => other?,
             },
         };
-        if !search.tests.hold_for_name(&entry.name, attributes.kind) {
+        if !search.tests.hold_for_name(&entry.name, attributes.kind, attributes.id) {
             return Ok(false);
         }
         match search.tests.judge(&attributes, true) {

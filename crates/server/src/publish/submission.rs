@@ -20,6 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use wire::identity::dentry_hash;
+use wire::operation::OperationObject;
 use wire::submission::{
     Change, Made, STAGING_RING_SIZE, SUBMITTED_CHUNK_SIZE_MAX, SUBMITTED_SIZE_MAX, Submission, SubmissionBytes,
 };
@@ -268,10 +269,15 @@ impl Core {
             }
         });
         let who = Asker { operation, job };
+        let object = match operation.object() {
+            Some(OperationObject::Directory) => submission.parent,
+            _ => submission.file,
+        };
         self.statistics.arrived(who);
         self.statistics.started(who, EarlyWaits::default(), 0);
         let bytes_in = if result.is_ok() { bytes } else { 0 };
-        self.statistics.finished(who, RequestEnd { failed: result.is_err(), bytes_in, ..RequestEnd::default() });
+        let failed = result.is_err();
+        self.statistics.finished(who, RequestEnd { failed, bytes_in, object: Some(object), ..RequestEnd::default() });
         if !self.statistics.sampling.get() {
             crate::process::statistics::report::start_sampling(self);
         }

@@ -13,6 +13,7 @@ use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::operations::{Handler, Promise, QuestionHandler, StepHandler, changes_entries, row};
 use crate::handlers::{self, Progress, WriteEnd};
 use crate::leases::kept_entries::ChangeUnderWay;
+use crate::process::statistics::busiest::object_of;
 use crate::process::statistics::waits::{Asker, WaitReason, because};
 use crate::process::statistics::{EarlyWaits, RequestEnd, report};
 use crate::sessions::expiry::start_expiry;
@@ -48,7 +49,8 @@ impl Request {
     /// That it ends now.
     fn end(&self, now: Nanos) -> RequestEnd {
         let took = now.saturating_sub(self.started).saturating_sub(self.waited);
-        RequestEnd { now, took, ..RequestEnd::default() }
+        let object = object_of(self.incoming.operation, &self.incoming.params);
+        RequestEnd { now, took, object, ..RequestEnd::default() }
     }
 }
 

@@ -189,6 +189,11 @@ pub static ROWS: &[Command] = &[
             "With --lost it lists instead what can't be had without the servers that are down, as the others know it: \
              names whose inode is there, files with chunks there, what had its name there, and what is left of files \
              that were there. With --json one object a line, the last one with the sums.",
+            "With --files it lists the files and directories to which clients did most since the servers were started: \
+             requests, bytes, and the time that servers had with them, with what was asked of names counted to their \
+             directory. Each server keeps count of 64, in which whatever has had more than a sixtieth of its work has a \
+             place; what clients of its machine read by themselves is not in it. Names are found by a walk through the \
+             tree, which ends once all have been found. With --json one object a line.",
             "With --metrics all servers' counters come as Prometheus wants them, each with its server's number; \
              'tabane-report serve' has them on a port.",
             "With paths, of a cluster with a backing directory, it says how many bytes of the files below each are \
@@ -198,6 +203,7 @@ pub static ROWS: &[Command] = &[
         example: "tabane status\n\
                   tabane status --json\n\
                   tabane status --lost\n\
+                  tabane status --files\n\
                   tabane status --metrics\n\
                   tabane status :/dataset",
         options: &[
@@ -206,6 +212,7 @@ pub static ROWS: &[Command] = &[
             "metrics",
             "no-mounts",
             "lost",
+            "files",
             "cluster",
             "run-directory",
             "timeout-ms",

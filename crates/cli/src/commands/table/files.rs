@@ -209,6 +209,7 @@ pub static ROWS: &[Command] = &[
             "find-gid",
             "perm",
             "links",
+            "inum",
             "empty",
             "maxdepth",
             "mindepth",

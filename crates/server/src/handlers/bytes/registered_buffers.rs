@@ -68,7 +68,7 @@ pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, incoming: &mut 
     let steps = vec![Step { writes, end: request.pieces.0.len() }];
     let reply = write_pieces(core, caller, &request, steps, reply_of).await?;
     let who = Asker { operation: Operation::CommitRegistered, job: caller.peer.tag.get() };
-    core.statistics.arrived_by_themselves(who, size as u64);
+    core.statistics.arrived_by_themselves(who, file, size as u64);
     core.invite_writes(caller.peer.queue, file);
     Ok(reply)
 }

@@ -60,7 +60,7 @@ struct FindFilter<'a> {
 }
 
 fn judge(core: &Core, tables: &Tables, entry: &Dentry<'_>, filter: &FindFilter<'_>) -> Verdict {
-    if !filter.names.hold(entry.name, entry.kind) {
+    if !filter.names.hold(entry.name, entry.kind, entry.id) {
         return Verdict::No;
     }
     if !filter.need_attributes {

@@ -4,6 +4,7 @@
 //! are begun or later; `req_waittime` is what they have waited; `req_active` counts those at work; service time runs
 //! from start to reply, but for what was waited meanwhile.
 
+pub mod busiest;
 pub mod clients;
 mod exposition;
 pub mod jobs;
@@ -11,15 +12,16 @@ pub mod metrics;
 pub mod report;
 pub mod waits;
 
+use busiest::{Busiest, BusyObject};
 use clients::{ClientCounts, Clients};
 use jobs::{JOB_SAMPLE_COUNT_MAX, JobCounters, JobSample, Jobs};
 use reactor::{Nanos, Peer};
 use std::cell::{Cell, Ref, RefCell};
 use waits::{Asker, REASON_COUNT, WaitGauge, WaitReason};
-use wire::Operation;
 use wire::label::LABEL_SIZE_MAX;
 use wire::messages::NoteCountersRequest;
 use wire::operation::OperationClass;
+use wire::{FileId, Operation};
 
 /// Samples that are kept: ten minutes, one a second.
 const SAMPLE_COUNT_MAX: usize = 600;
@@ -197,6 +199,8 @@ pub struct RequestEnd {
     pub failed: bool,
     pub bytes_in: u64,
     pub bytes_out: u64,
+    /// The file or directory that it was about.
+    pub object: Option<FileId>,
 }
 
 /// How many are at work, summed over time.
@@ -229,6 +233,7 @@ struct Tables {
     work: [WorkGauge; CLASS_COUNT],
     jobs: Jobs,
     clients: Clients,
+    busiest: Busiest,
 }
 
 impl Tables {
@@ -293,6 +298,7 @@ impl Statistics {
                 work: Default::default(),
                 jobs: Jobs::default(),
                 clients: Clients::default(),
+                busiest: Busiest::default(),
             }),
             samples: RefCell::new(Vec::with_capacity(SAMPLE_COUNT_MAX)),
             next_sample: Cell::new(0),
@@ -427,17 +433,18 @@ impl Statistics {
     }
 
     /// Bytes came to us without a body: who made the request had written them where they belong.
-    pub fn arrived_by_themselves(&self, who: Asker, bytes: u64) {
+    pub fn arrived_by_themselves(&self, who: Asker, file: FileId, bytes: u64) {
         let tables = &mut *self.tables.borrow_mut();
         tables.operation(who).bytes_in += bytes;
         if let Some(job) = tables.job(who) {
             job.bytes_in += bytes;
+            tables.busiest.add_bytes_in(file, bytes);
         }
     }
 
     /// A request ended now. `took` is its service time.
     pub fn finished(&self, who: Asker, end: RequestEnd) {
-        let RequestEnd { now, took, failed, bytes_in, bytes_out } = end;
+        let RequestEnd { now, took, failed, bytes_in, bytes_out, object } = end;
         let tables = &mut *self.tables.borrow_mut();
         tables.end_work(who, now);
         let counters = tables.operation(who);
@@ -451,6 +458,9 @@ impl Statistics {
         *bucket = bucket.saturating_add(1);
         if let Some(job) = tables.job(who) {
             job.finish(who.operation, &end);
+            if let Some(object) = object {
+                tables.busiest.finish(who.operation, object, &end);
+            }
         }
     }
 
@@ -474,6 +484,11 @@ impl Statistics {
     /// The jobs of clients.
     pub fn jobs(&self) -> Ref<'_, Jobs> {
         Ref::map(self.tables.borrow(), |tables| &tables.jobs)
+    }
+
+    /// The files and directories to which clients did most.
+    pub fn busiest(&self) -> Vec<BusyObject> {
+        self.tables.borrow().busiest.all()
     }
 
     /// Visits the operations that ever came.
@@ -526,6 +541,7 @@ impl Statistics {
     pub fn memory_max(connections: u64) -> u64 {
         (Operation::TABLE_SIZE * size_of::<Counters>() + SAMPLE_COUNT_MAX * Sample::SIZE_MAX) as u64
             + Jobs::memory_max()
+            + Busiest::memory_max()
             + Clients::memory_max(connections)
     }
 }

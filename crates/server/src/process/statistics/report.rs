@@ -211,6 +211,18 @@ pub fn json(core: &Core, sample_count: usize) -> String {
         object.numbers(&job_numbers(&job.counters));
         put_clients(object, &job.counters.clients);
     });
+    object.list("busiest", core.statistics.busiest().iter(), |object, busy| {
+        object.number("id", busy.id.0);
+        object.text("object", if busy.is_directory { "directory" } else { "file" });
+        object.numbers(&[
+            ("requests", busy.requests),
+            ("failed", busy.failed),
+            ("service_ns", busy.service_ns),
+            ("bytes_in", busy.bytes_in),
+            ("bytes_out", busy.bytes_out),
+            ("earlier_work_max", busy.earlier_work_max),
+        ]);
+    });
     put_peers(core, &mut object);
     put_backing(core, &mut object);
     object.list("samples", core.statistics.samples(sample_count).iter(), put_sample);
