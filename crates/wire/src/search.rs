@@ -191,7 +191,13 @@ impl<'a> Decode<'a> for Test {
             7 => Test::Permissions { how: Decode::decode(input)?, bits: Decode::decode(input)? },
             8 => Test::Links { order: Decode::decode(input)?, count: Decode::decode(input)? },
             9 => Test::Empty,
-            10 => Test::Ids(Ids::new(Decode::decode(input)?)?),
+            10 => {
+                let told: Vec<FileId> = Decode::decode(input)?;
+                if !told.is_sorted() {
+                    return Err(Malformed("inodes in no order"));
+                }
+                Test::Ids(Ids::new(told)?)
+            }
             _ => return Err(Malformed("test is unknown")),
         })
     }
