@@ -244,11 +244,11 @@ impl Core {
                 let write =
                     self.with_room(|| self.store.reserve_write(file.0, index, place.chunk_size, 0, size)).await?;
                 under_way.note(self, true);
-                let is_zero = self.backing().read_into(&source, offset, &write, &place).await?;
+                let read = self.backing().read_into(&source, offset, &write, &place, self.store.keeps_sums()).await?;
                 self.backing().check(&source, &place, self.checks_identity()).await?;
-                Ok((held, write, is_zero))
+                Ok((held, write, read))
             };
-            let (_held, write, is_zero) = match fetched.await {
+            let (_held, mut write, read) = match fetched.await {
                 Ok(fetched) => fetched,
                 Err::<_, Failure>(failure) => {
                     let is_cut = {
@@ -267,6 +267,10 @@ impl Core {
                 }
             };
             under_way.note(self, false);
+            // They have lain in the store for a while, where nobody had vouched for them yet.
+            if read.sum.is_some_and(|sum| !write.verify(0, sum)) {
+                continue;
+            }
             let mut writes = [write];
             let mut rounds = crate::handlers::Rounds::default();
             loop {
@@ -292,7 +296,7 @@ impl Core {
             }
             let mut transaction = self.store.begin();
             let [write] = writes;
-            if !is_zero {
+            if !read.is_zero {
                 // The time of the last write here, which this is none.
                 let mtime = self.store.share(file.0).map_or(0, |share| share.mtime);
                 self.store.commit_write(write, &mut transaction, mtime)?;
@@ -341,15 +345,16 @@ impl BackingUse {
         if is_same(&found.identity, place) { Ok(()) } else { Err(self.changed(&place.path)) }
     }
 
-    /// Reads bytes of a file into the places of a write, which are as many. Tells whether all of them are zeros.
+    /// Reads bytes of a file into the places of a write, which are as many.
     async fn read_into(
         &self,
         file: &BackingFile,
         mut offset: u64,
         write: &ChunkWrite,
         place: &BackingPlace,
-    ) -> Result<bool, Failure> {
-        let mut is_zero = true;
+        sums: bool,
+    ) -> Result<ReadBytes, Failure> {
+        let mut read_bytes = ReadBytes { is_zero: true, sum: sums.then_some(0) };
         for span in &write.places {
             let mut done = 0;
             while done < span.size {
@@ -359,11 +364,20 @@ impl BackingUse {
                     return Err(self.changed(&place.path));
                 }
                 let bytes = memory.into_bytes();
-                is_zero = is_zero && bytes.iter().all(|byte| *byte == 0);
+                read_bytes.is_zero = read_bytes.is_zero && bytes.iter().all(|byte| *byte == 0);
+                read_bytes.sum = read_bytes.sum.map(|sum| crc32c::crc32c_append(sum, &bytes));
                 span.region.write(span.offset + done, &bytes);
                 (done, offset) = (done + size, offset + size);
             }
         }
-        Ok(is_zero)
+        Ok(read_bytes)
     }
+}
+
+/// What was read of a file.
+struct ReadBytes {
+    /// Whether all of them are zeros.
+    is_zero: bool,
+    /// CRC-32C of all of them, where that is wanted.
+    sum: Option<u32>,
 }
