@@ -193,7 +193,8 @@ impl Engine for Real {
 
     fn served(&mut self) -> Result<Vec<Served>, String> {
         let Some(client) = &self.client else { return Ok(Vec::new()) };
-        let text = |server| client.server_statistics(server, 0).map_err(|error| error.message);
+        let text =
+            |server| client.server_statistics(server, client::StatisticsFormat::JSON).map_err(|error| error.message);
         (0..client.server_count()).map(|server| Served::read(&text(server)?)).collect()
     }
 

@@ -11,7 +11,7 @@ use crate::session::open_reactor;
 use crate::settings::Settings;
 use crate::text::plural;
 use crate::together::{Either, join_all, race};
-use client::{Cluster, Credentials, FileSystem, Options, default_run_directory};
+use client::{Cluster, Credentials, FileSystem, Options, StatisticsFormat, default_run_directory};
 use reactor::process::{SIGCHLD, Signals};
 use reactor::{Nanos, Reactor};
 use serde_json::Value;
@@ -156,8 +156,9 @@ fn check_changes(directory: &RunDirectory) -> Outcome {
     let reactor = open_reactor()?;
     let options = Options { user: Credentials::new(reactor::process::user(), 0), ..Options::default() };
     let files = FileSystem::new(&reactor, Rc::new(cluster.clone()), options);
-    let reports =
-        reactor.block_on(join_all((0..cluster.server_count()).map(|index| files.server_statistics(index, 0))));
+    let reports = reactor.block_on(join_all(
+        (0..cluster.server_count()).map(|index| files.server_statistics(index, StatisticsFormat::JSON)),
+    ));
     let (mut words, mut silent) = (Vec::new(), Vec::new());
     let mut counts = [0; 3];
     for (index, report) in reports.into_iter().enumerate() {

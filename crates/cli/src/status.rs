@@ -9,8 +9,8 @@ use crate::session::{Session, cluster_path};
 use crate::store_memory::OWN_MEMORY;
 use crate::text::{count_words, duration_words, size_short, size_words};
 use crate::together::{Either, join_all, race};
-use client::Cluster;
 use client::mounts::source_of;
+use client::{Cluster, StatisticsFormat};
 use reactor::process::ProcessId;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -18,10 +18,6 @@ use std::io::Write as _;
 use std::path::Path;
 
 const CLASSES: [&str; 2] = ["metadata", "data"];
-/// With the youngest sample, and with all that are kept.
-const FORMAT_JSON: u8 = 0;
-const FORMAT_PROMETHEUS: u8 = 1;
-const FORMAT_ALL_SAMPLES: u8 = 2;
 const NANOS_PER_MS: reactor::Nanos = 1_000_000;
 /// Bytes of a page that is not huge.
 const PAGE_SIZE_LEAST: u64 = 4096;
@@ -48,18 +44,25 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let session = Session::open(arguments)?;
     let run_directory = of_cluster_path(&cluster_path(arguments));
     let cluster = session.files.cluster().clone();
-    if arguments.flag("samples") && !arguments.flag("json") {
-        return Err(Failure::usage("--samples is for programs; say --json as well".to_owned()));
+    let counts_samples = arguments.flag("samples") || arguments.number_given("sample-count").is_some();
+    if counts_samples && !arguments.flag("json") {
+        return Err(Failure::usage("--samples and --sample-count are for programs; say --json as well".to_owned()));
     }
     if arguments.flag("metrics") {
-        if ["json", "samples", "lost", "files", "no-mounts"].iter().any(|key| arguments.flag(key)) {
+        let are_given = ["json", "samples", "lost", "files", "no-mounts"].iter().any(|key| arguments.flag(key));
+        if are_given || counts_samples {
             return Err(Failure::usage(
                 "--metrics goes with none of --json, --samples, --lost, --files and --no-mounts",
             ));
         }
         return metrics(&session, &cluster, run_directory.as_deref());
     }
-    let format = if arguments.flag("samples") { FORMAT_ALL_SAMPLES } else { FORMAT_JSON };
+    let samples = match arguments.number_given("sample-count") {
+        _ if arguments.flag("samples") => u32::MAX,
+        Some(count) => count as u32,
+        None => 1,
+    };
+    let format = StatisticsFormat::Json { samples };
     let statuses = session.block_on(join_all(
         (0..cluster.server_count()).map(|index| inquire(&session, &cluster, index, format, run_directory.as_deref())),
     ));
@@ -71,8 +74,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return crate::lost::run(arguments, &session, run_directory.as_deref(), gone.collect());
     }
     if arguments.flag("files") {
-        if ["samples", "no-mounts"].iter().any(|key| arguments.flag(key)) {
-            return Err(Failure::usage("--files goes with neither --samples nor --no-mounts"));
+        if counts_samples || arguments.flag("no-mounts") {
+            return Err(Failure::usage("--files goes with neither samples nor --no-mounts"));
         }
         let up = statuses.iter().filter_map(|status| Some((status.index, status.report.as_ref().ok()?)));
         crate::busiest::run(arguments, &session, &up.collect::<Vec<_>>())?;
@@ -98,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn metrics(session: &Session, cluster: &Cluster, run_directory: Option<&Path>) -> Outcome {
     let ask = async |index| {
         let recorded = run_directory.and_then(|directory| process_of(directory, index));
-        ask_server(session, index, FORMAT_PROMETHEUS, recorded).await
+        ask_server(session, index, StatisticsFormat::Prometheus, recorded).await
     };
     let pages = session.block_on(join_all((0..cluster.server_count()).map(ask)));
     let page = crate::metrics::merged((0..).zip(pages.iter().map(|page| page.as_deref().ok())));
@@ -123,7 +126,12 @@ fn check_up<'a>(reasons: impl Iterator<Item = Option<&'a str>>) -> Outcome {
 }
 
 /// What a server says of itself, or why it says nothing.
-async fn ask_server(session: &Session, index: u32, format: u8, recorded: Option<ProcessId>) -> Result<String, String> {
+async fn ask_server(
+    session: &Session,
+    index: u32,
+    format: StatisticsFormat,
+    recorded: Option<ProcessId>,
+) -> Result<String, String> {
     match race(session.files.server_statistics(index, format), end_of(session, recorded)).await {
         Either::First(told) => told.map_err(|error| format!("server {index}: {error}")),
         Either::Second(pid) => Err(format!("server {index}: its process {pid} has ended")),
@@ -134,7 +142,7 @@ async fn inquire(
     session: &Session,
     cluster: &Cluster,
     index: u32,
-    format: u8,
+    format: StatisticsFormat,
     run_directory: Option<&Path>,
 ) -> ServerStatus {
     let recorded = run_directory.and_then(|directory| process_of(directory, index));

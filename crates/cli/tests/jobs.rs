@@ -170,7 +170,9 @@ fn busiest_files() {
     assert_eq!(found, ["/d/e/hot", "/d/warm"]);
     assert_eq!(ground.run(&["find", "-inum", &number, "-name", "w*", "-count"]), "1\n");
     assert!(ground.fail(2, &["find", "-inum", "hot"]).contains("-inum hot: the number of an inode is wanted"));
-    assert!(ground.fail(2, &["status", "--files", "--samples", "--json"]).contains("--files goes with neither"));
+    assert!(
+        ground.fail(2, &["status", "--files", "--samples", "--json"]).contains("--files goes with neither samples")
+    );
     assert!(ground.fail(2, &["status", "--files", "--lost"]).contains("two questions"));
     ground.kill(1);
     let words = ground.fail(1, &["status", "--files"]);

@@ -88,7 +88,7 @@ fn signal(child: &Child, number: i32) {
 /// Sums of what the servers say of their stores.
 fn sum_of(client: &Client, field: &str) -> u64 {
     let of_server = |server| {
-        let text = client.server_statistics(server, 0).unwrap();
+        let text = client.server_statistics(server, client::StatisticsFormat::JSON).unwrap();
         let report: serde_json::Value = serde_json::from_str(&text).unwrap();
         report["store"][field].as_u64().unwrap_or_else(|| panic!("no {field} in {text}"))
     };

@@ -108,7 +108,7 @@ fn client(ground: &Ground, options: Options) -> Client {
 
 /// A number that one server counts.
 fn counted(client: &Client, server: u32, name: &str) -> u64 {
-    let told = client.server_statistics(server, 0).unwrap();
+    let told = client.server_statistics(server, client::StatisticsFormat::JSON).unwrap();
     find(&serde_json::from_str(&told).unwrap(), name).unwrap_or_else(|| panic!("no {name} in {told}"))
 }
 

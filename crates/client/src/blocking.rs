@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use wire::credentials::Credentials;
+use wire::messages::StatisticsFormat;
 use wire::messages::{FileSystemReply, HeldLock, LockRange};
 use wire::{Attributes, Cluster, FileId, Kind, Status};
 
@@ -305,7 +306,7 @@ blocking! {
     /// See `FileSystem::stat_server`.
     fn stat_server(server: u32) -> Result<FileSystemReply>;
     /// See `FileSystem::server_statistics`.
-    fn server_statistics(server: u32, format: u8) -> Result<String>;
+    fn server_statistics(server: u32, format: StatisticsFormat) -> Result<String>;
     /// See `FileSystem::ping`.
     fn ping(server: u32) -> Result<()>;
     /// See `FileSystem::shutdown`.

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use wire::credentials::Credentials;
-use wire::messages::{Empty, FileSystemReply, StatisticsRequest};
+use wire::messages::{Empty, FileSystemReply, StatisticsFormat, StatisticsRequest};
 use wire::{Cluster, Decode, Operation, Status};
 
 /// A client's view of one cluster: one session, one channel to each server it talks to, one directory cache. Clones
@@ -175,7 +175,7 @@ impl FileSystem {
 
     /// A server's statistics as text. Formats: 0 JSON of the counters and the last sample, 1 Prometheus, 2 JSON with
     /// all kept samples.
-    pub async fn server_statistics(&self, server: u32, format: u8) -> Result<String> {
+    pub async fn server_statistics(&self, server: u32, format: StatisticsFormat) -> Result<String> {
         self.check_server(server)?;
         let request = StatisticsRequest { format };
         let reply = self.servers.ask(server, Operation::Statistics, &request).await;

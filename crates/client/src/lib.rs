@@ -50,6 +50,6 @@ pub use wire::credentials::{Credentials, Groups};
 pub use wire::layout::LayoutPolicy;
 pub use wire::messages::extended_flags::{CREATE as EXTENDED_CREATE, REPLACE as EXTENDED_REPLACE};
 pub use wire::messages::rename_flags::{EXCHANGE as RENAME_EXCHANGE, NO_REPLACE as RENAME_NO_REPLACE};
-pub use wire::messages::{HeldLock, LockRange, OwnerKind};
+pub use wire::messages::{HeldLock, LockRange, OwnerKind, StatisticsFormat};
 pub use wire::search as tests;
 pub use wire::{Attributes, Cluster, FileId, Kind, Status};

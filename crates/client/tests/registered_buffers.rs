@@ -25,7 +25,7 @@ fn version(number: u64, size: usize) -> Vec<u8> {
 
 /// How many requests of a kind a server has had.
 fn arrived(client: &client::Client, server: u32, operation: Operation) -> u64 {
-    let text = client.server_statistics(server, 0).expect("it answers");
+    let text = client.server_statistics(server, client::StatisticsFormat::JSON).expect("it answers");
     let name = format!("\"{}\":{{\"arrivals\":", operation.name());
     text.find(&name).map_or(0, |at| number_at(&text, at + name.len()))
 }
@@ -107,7 +107,7 @@ fn pages_are_asked_for_where_they_pay() {
     let count = (1..1000).take_while(|index| (write(*index), sum(Operation::CommitRegistered) == 0).1).count();
     assert!(count < 900, "no pages were registered in {count} writes");
     for server in 0..2 {
-        let text = client.server_statistics(server, 0).expect("it answers");
+        let text = client.server_statistics(server, client::StatisticsFormat::JSON).expect("it answers");
         let Some(at) = text.find("\"CommitRegistered\":{") else { continue };
         let key = "\"bytes_in\":";
         let bytes_in = number_at(&text, at + text[at..].find(key).expect("it is told") + key.len());
@@ -335,7 +335,8 @@ fn whoever_has_gone_may_write_on() {
     assert!(buffer.size > 0);
     let pages = raw.mapping().registered(buffer.at, buffer.size).expect("mapped");
     let orphaned = || {
-        let (text, key) = (honest.server_statistics(0, 0).expect("it answers"), "\"bytes_orphaned\":");
+        let (text, key) =
+            (honest.server_statistics(0, client::StatisticsFormat::JSON).expect("it answers"), "\"bytes_orphaned\":");
         number_at(&text, text.find(key).expect("it is told") + key.len())
     };
     drop(raw);

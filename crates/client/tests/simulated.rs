@@ -468,7 +468,9 @@ fn attributes_and_cluster() {
     assert!(sum.bytes_total >= sum.bytes_free && sum.bytes_free > 0 && sum.inodes == 3);
     for server in 0..2 {
         guest.get(async move |fs| fs.ping(server).await).expect("alive");
-        let text = guest.get(async move |fs| fs.server_statistics(server, 0).await).expect("answered");
+        let text = guest
+            .get(async move |fs| fs.server_statistics(server, client::StatisticsFormat::JSON).await)
+            .expect("answered");
         assert!(text.starts_with('{'), "{text}");
     }
     assert_eq!(guest.get(async |fs| fs.ping(2).await).expect_err("there is none").status, Status::Invalid);

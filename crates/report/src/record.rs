@@ -26,8 +26,8 @@ use std::time::Duration;
 
 /// Variables by which batch systems tell a job's id, ours first.
 const JOB_VARIABLES: [&str; 6] = ["TABANE_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID", "FLUX_JOB_ID"];
-/// Servers keep a sample a second for ten minutes; asked within half of that, none is lost.
-const SAMPLES_INTERVAL: Nanos = 300 * SECOND;
+/// Samples that are asked for beyond one for each second since the last answer, for clocks that do not agree.
+const SPARE_SAMPLES: Nanos = 3;
 /// Who does not answer for so long is down for that time; the others' numbers don't wait longer for it.
 const ANSWER_TIME: &str = "--timeout-ms=5000";
 /// How often old samples are thinned, and to how many.
@@ -105,7 +105,7 @@ fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, rec
     let mut said = String::new();
     let directory = options.cluster.as_ref().filter(|cluster| cluster.exists());
     loop {
-        match recorder.ask(connection, file, false, None) {
+        match recorder.ask(connection, file, None) {
             Ok(()) => {
                 answers += 1;
                 said.clear();
@@ -139,7 +139,7 @@ fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, rec
             Some(input) => {
                 if let Some(state) = ended(input, next.saturating_duration_since(clock::monotonic())) {
                     recorder.job.state = Some(state);
-                    match recorder.ask(connection, file, true, None) {
+                    match recorder.ask(connection, file, None) {
                         Ok(()) => answers += 1,
                         Err(failure) => {
                             say(&failure, &mut said);
@@ -238,7 +238,8 @@ pub struct Recorder {
     asker: Asker,
     pub job: RecordedJob,
     documents: Documents,
-    samples_asked: Nanos,
+    /// When there was an answer last.
+    answered: Option<Nanos>,
     /// Up to when samples were thinned.
     thinned: Nanos,
     /// Whether the id is this one's alone.
@@ -248,23 +249,23 @@ pub struct Recorder {
 impl Recorder {
     pub fn new(asker: Asker, job: RecordedJob, whole: bool) -> Recorder {
         let documents = if whole { Documents::from_start() } else { Documents::default() };
-        Recorder { asker, job, documents, samples_asked: Nanos::MIN, thinned: Nanos::MIN, is_named: false }
+        Recorder { asker, job, documents, answered: None, thinned: Nanos::MIN, is_named: false }
     }
 
-    /// One question, one transaction. `last`: nothing follows, so that samples are wanted too.
-    /// `frames`: who shows it live, and needs nothing of the seconds before.
-    pub fn ask(
-        &mut self,
-        connection: &mut Connection,
-        file: &Path,
-        last: bool,
-        frames: Option<&mut FrameMaker>,
-    ) -> Outcome {
+    /// One question, one transaction, with all samples since the last one: those that lie before what is known already
+    /// would be of no use (`tabane::Documents`). `frames`: who shows it live, and needs nothing of the seconds before.
+    pub fn ask(&mut self, connection: &mut Connection, file: &Path, frames: Option<&mut FrameMaker>) -> Outcome {
         let asked = clock::now();
-        let is_time = asked.saturating_sub(self.samples_asked) >= SAMPLES_INTERVAL;
-        let with_samples = frames.is_none() && (last || is_time);
+        let samples = match (&frames, self.answered) {
+            (Some(_), _) => None,
+            (None, None) => Some("--samples".to_owned()),
+            (None, Some(answered)) => {
+                let seconds = asked.saturating_sub(answered).max(0) / SECOND;
+                Some(format!("--sample-count={}", (seconds + SPARE_SAMPLES).min(Nanos::from(u32::MAX))))
+            }
+        };
         let mut arguments = vec!["status", "--json", "--no-mounts", ANSWER_TIME];
-        arguments.extend(with_samples.then_some("--samples"));
+        arguments.extend(samples.as_deref());
         let mut command = self.asker.command(&arguments);
         // It says on standard error which servers are down, and the document says so too.
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -289,9 +290,7 @@ impl Recorder {
             let said = said.lines().next().unwrap_or("no server answers").trim_start_matches("tabane: ");
             return Err(Failure::failed(words::name(said)));
         };
-        if with_samples {
-            self.samples_asked = asked;
-        }
+        self.answered = Some(asked);
         self.job.start = self.job.start.min(self.documents.started.unwrap_or(Nanos::MAX));
         if !self.is_named {
             let start = self.job.start;

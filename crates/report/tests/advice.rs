@@ -10,6 +10,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 
 const MIB: i64 = 1 << 20;
+const SECOND: i64 = 1_000_000_000;
 const ID: &str = "4458aef012bb3c283639e2e9badb4102";
 
 /// Names of the rules that fire.
@@ -39,13 +40,33 @@ type Change = fn(usize, &mut common::Told);
 /// Method: four servers with an even load, of which one thing is changed.
 #[test]
 fn rules_about_tabane() {
-    let cases: [(&str, Change, Change); 16] = [
+    let cases: [(&str, Change, Change); 20] = [
         (
             "long-wait",
             |i, told| told.wait_ns = if i == 2 { 11_000_000 } else { 0 },
             |i, told| {
                 told.wait_ns = if i == 2 { 9_000_000 } else { 0 };
             },
+        ),
+        (
+            "wait-lock",
+            |i, told| told.waits_ns[0] = i64::from(i == 2) * 11 * SECOND,
+            |_, told| told.waits_ns[0] = 9 * SECOND,
+        ),
+        (
+            "wait-journal",
+            |i, told| told.waits_ns[1] = i64::from(i == 2) * 11 * SECOND,
+            |_, told| told.waits_ns[1] = 9 * SECOND,
+        ),
+        (
+            "wait-sync",
+            |i, told| told.waits_ns[2] = i64::from(i == 2) * 11 * SECOND,
+            |_, told| told.waits_ns[2] = 9 * SECOND,
+        ),
+        (
+            "wait-disk",
+            |i, told| told.waits_ns[3] = i64::from(i == 2) * 11 * SECOND,
+            |_, told| told.waits_ns[3] = 9 * SECOND,
         ),
         (
             "hot-server",

@@ -143,7 +143,7 @@ fn closes_are_collected() {
         assert_eq!(fs.round_trips() - before, 2000);
         let mut arrivals = 0;
         for server in 0..2 {
-            let text = fs.server_statistics(server, 0).await.expect("statistics");
+            let text = fs.server_statistics(server, client::StatisticsFormat::JSON).await.expect("statistics");
             assert!(!text.contains("\"Close\":"), "nobody waits for any of these: {text}");
             let (_, rest) = text.split_once("\"CloseMany\":{\"arrivals\":").expect("some were sent");
             let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();

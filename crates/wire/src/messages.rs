@@ -419,8 +419,45 @@ message! {
 message! {
     /// `Statistics`: the reply's body is text, in the format asked for.
     pub struct StatisticsRequest {
-        /// 0: JSON of the counters and the last sample; 1: Prometheus text; 2: JSON with all kept samples.
-        pub format: u8,
+        pub format: StatisticsFormat,
+    }
+}
+
+/// What a server's counters are told as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatisticsFormat {
+    /// A JSON object, with so many of the youngest samples.
+    Json { samples: u32 },
+    /// Prometheus text.
+    Prometheus,
+}
+
+impl StatisticsFormat {
+    /// With the last sample.
+    pub const JSON: StatisticsFormat = StatisticsFormat::Json { samples: 1 };
+    /// With all samples that are kept.
+    pub const JSON_WHOLE: StatisticsFormat = StatisticsFormat::Json { samples: u32::MAX };
+}
+
+impl Encode for StatisticsFormat {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            StatisticsFormat::Json { samples } => {
+                out.push(0);
+                samples.encode(out);
+            }
+            StatisticsFormat::Prometheus => out.push(1),
+        }
+    }
+}
+
+impl<'a> Decode<'a> for StatisticsFormat {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        match u8::decode(input)? {
+            0 => Ok(StatisticsFormat::Json { samples: Decode::decode(input)? }),
+            1 => Ok(StatisticsFormat::Prometheus),
+            _ => Err(Malformed("format of the statistics is unknown")),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::arguments::Arguments;
 use crate::session::{Session, find_cluster};
 use crate::text::duration_words;
 use crate::together::join_all;
-use client::Options;
+use client::{Options, StatisticsFormat};
 use reactor::Nanos;
 use serde_json::Value;
 
@@ -18,7 +18,6 @@ const SUBJECT: &str = "clocks of servers";
 const DIFFERENCE_MAX: Nanos = 60_000_000_000;
 /// How long a server may take to tell its time, unless the command line says otherwise.
 const TIMEOUT_MS: u64 = 3000;
-const FORMAT_JSON: u8 = 0;
 
 /// A server's clock; both in nanoseconds.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +52,7 @@ async fn ask(session: &Session, server: u32) -> Option<Difference> {
     // Connecting takes a while, which is no part of the question.
     session.files.ping(server).await.ok()?;
     let (asked, started) = (session.reactor.wall_clock(), session.reactor.now());
-    let text = session.files.server_statistics(server, FORMAT_JSON).await.ok()?;
+    let text = session.files.server_statistics(server, StatisticsFormat::JSON).await.ok()?;
     let error = (session.reactor.now() - started) / 2;
     let report: Value = serde_json::from_str(&text).ok()?;
     let time = report["wall_clock_ns"].as_i64()?;

@@ -19,7 +19,7 @@ use crate::run_directory::{of_cluster_path, process_of};
 use crate::session::{Session, cluster_path, find_cluster};
 use crate::together::{Either, race};
 use crate::up::catch_signals;
-use client::{FileSystem, Options};
+use client::{FileSystem, Options, StatisticsFormat};
 use figures::{Report, Track};
 use reactor::process::Signals;
 use reactor::{Class, Nanos};
@@ -41,8 +41,6 @@ const PATIENCE: Nanos = 500 * NANOS_PER_MS;
 /// How long one question may take before the next one; the server is shown as silent long before. Who looks only once
 /// waits this long.
 const QUESTION_MS_MAX: u64 = 2000;
-const FORMAT_LAST_SAMPLE: u8 = 0;
-const FORMAT_ALL_SAMPLES: u8 = 2;
 
 /// What the task of a server notes.
 struct Note {
@@ -124,7 +122,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 async fn ask_again_and_again(reactor: reactor::Reactor, watch: Rc<Watch>, index: u32) {
-    let mut format = FORMAT_ALL_SAMPLES;
+    let mut format = StatisticsFormat::JSON_WHOLE;
     loop {
         let begun = reactor.now();
         watch.notes.borrow_mut()[index as usize].asked.get_or_insert(watch.time(begun));
@@ -136,7 +134,7 @@ async fn ask_again_and_again(reactor: reactor::Reactor, watch: Rc<Watch>, index:
             note.answered = Some(watch.time(reactor.now()));
             note.asked = None;
             note.missed = 0;
-            format = FORMAT_LAST_SAMPLE;
+            format = StatisticsFormat::JSON;
         }
         let interval = watch.interval_ms.get() * NANOS_PER_MS;
         let spent = reactor.now().saturating_sub(begun);

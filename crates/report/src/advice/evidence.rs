@@ -106,11 +106,28 @@ impl ServerEvidence {
         stretch_of(values)
     }
 
+    /// The same, with the number of the row.
+    pub fn stretch_at(&self, of: impl Fn(usize, &Row) -> Option<f64>, least: f64) -> Option<Stretch> {
+        let values = self.rows.iter().enumerate();
+        stretch_of(values.map(|(at, row)| of(at, row).map(|value| (row.from, row.to, value, value >= least))))
+    }
+
     /// Where a number grows by so much a second.
     pub fn stretch_of(&self, name: &str, least: f64) -> Option<Stretch> {
         let rates = &self.numbers.get(name)?.rates;
         let values = self.rows.iter().zip(rates);
         stretch_of(values.map(|(row, rate)| rate.map(|rate| (row.from, row.to, rate, rate >= least))))
+    }
+
+    /// Whether it is one of Tabane's, which tell of themselves more than those of Lustre.
+    pub fn is_tabane(&self) -> bool {
+        self.numbers.contains_key("loop_busy_ns")
+    }
+
+    /// By how much numbers grow together a second in an interval, where any of them is known.
+    pub fn rate(&self, names: impl Iterator<Item = &'static str>, interval: usize) -> Option<f64> {
+        let rates = names.filter_map(|name| *self.numbers.get(name)?.rates.get(interval)?);
+        rates.reduce(|one, other| one + other)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The table of rules. What a threshold says and what its function does stand side by side: change both.
 //!
-//! Not judged, for nothing is counted of it yet: pieces across chunks, slow ranks, which locks or turns a request waits
-//! for, and what clients of a server's machine do in shared memory.
+//! Not judged, for nothing is counted of it yet: pieces across chunks, slow ranks, and what clients of a server's machine
+//! do in shared memory.
 
 use super::evidence::{Evidence, ServerEvidence, Stretch};
 use crate::analysis::Row;
+use crate::sources::tabane::WAITS;
 use crate::times;
 use crate::words::{count, microseconds, name, number, size};
 
@@ -47,7 +48,7 @@ const fn rule(
     Rule { name, measure, threshold, change, chapter, judge }
 }
 
-pub static RULES: [Rule; 22] = [
+pub static RULES: [Rule; 26] = [
     rule(
         "other-job",
         "part of the job's waiting that is because of one other job",
@@ -74,11 +75,43 @@ pub static RULES: [Rule; 22] = [
     ),
     rule(
         "long-wait",
-        "time that a request waits before a server of Tabane begins it",
+        "time that a request waits at a server of Tabane, but for the reasons of `wait-...`",
         "10 ms in 5 % of the known time",
         "start more servers, or leave them cores of their own (`--pin`)",
         "tuning.md",
         long_wait,
+    ),
+    rule(
+        "wait-lock",
+        "requests that wait for a lock of a name or inode, or for the end of a lease or delegation",
+        "1 on average in 5 % of the known time",
+        "let not several processes change, rename or lock the same names and files at once",
+        "semantics.md",
+        wait_lock,
+    ),
+    rule(
+        "wait-journal",
+        "requests that wait for room in the journal",
+        "1 on average in 5 % of the known time",
+        "use a larger `--journal-size`, or a faster medium for the store",
+        "tuning.md",
+        wait_journal,
+    ),
+    rule(
+        "wait-sync",
+        "requests that wait for a sync of the store",
+        "1 on average in 5 % of the known time",
+        "call fsync where a state is whole, or use a faster medium for the store",
+        "semantics.md",
+        wait_sync,
+    ),
+    rule(
+        "wait-disk",
+        "requests that wait for the backing directory",
+        "1 on average in 5 % of the known time",
+        "bring what is read before it is wanted (`tabane stage`), or have the site's file system looked at",
+        "cache.md",
+        wait_disk,
     ),
     rule(
         "hot-server",
@@ -301,7 +334,8 @@ fn queue(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
 fn slow_storage(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
     each(evidence, rule, |server| {
         let few = |row: &Row| row.depth.is_some_and(|depth| depth < 2.0);
-        let stretch = server.stretch(|row| row.wait, |row, wait| wait >= 20e3 && few(row))?;
+        let wait = |row: &Row| row.wait.filter(|_| !server.is_tabane());
+        let stretch = server.stretch(wait, |row, wait| wait >= 20e3 && few(row))?;
         let words = format!(
             "at {} requests waited for {} though fewer than 2 did, {}",
             name(&server.name),
@@ -312,18 +346,52 @@ fn slow_storage(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
     })
 }
 
-/// Servers of Lustre tell of their queue, and `queue` and `slow_storage` say more.
+/// Of servers of Lustre `queue` and `slow_storage` say more.
 fn long_wait(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
     each(evidence, rule, |server| {
-        let stretch = server.stretch(|row| row.wait, |row, wait| wait >= 10e3 && row.depth.is_none())?;
+        // How much of the waiting has a reason that another rule is about.
+        let explained = |at: usize, row: &Row| {
+            let known = server.rate(WAITS.iter().map(|(_, counter)| *counter), at)? / 1e9;
+            Some((known / row.depth.filter(|depth| *depth > 0.0)?).min(1.0))
+        };
+        let wait = |at: usize, row: &Row| {
+            let wait = row.wait.filter(|_| server.is_tabane())?;
+            Some(wait * (1.0 - explained(at, row).unwrap_or(0.0)))
+        };
+        let stretch = server.stretch_at(wait, 10e3)?;
         let words = format!(
-            "at {} requests waited for {} before they were begun, {}",
+            "at {} requests waited for {}, {}",
             name(&server.name),
             microseconds(stretch.mean),
             evidence.when(&stretch)
         );
         (stretch.share >= PART_LEAST).then_some((stretch.share * stretch.mean, words))
     })
+}
+
+fn waiting(evidence: &Evidence, rule: &'static Rule, counter: &str, what: &str) -> Vec<Finding> {
+    each(evidence, rule, |server| {
+        let stretch = server.stretch_of(counter, 1e9)?;
+        let count = number(stretch.mean / 1e9);
+        let words = format!("at {} {count} requests waited for {what} {}", name(&server.name), evidence.when(&stretch));
+        (stretch.share >= PART_LEAST).then_some((stretch.share * stretch.mean, words))
+    })
+}
+
+fn wait_lock(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
+    waiting(evidence, rule, WAITS[0].1, "locks")
+}
+
+fn wait_journal(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
+    waiting(evidence, rule, WAITS[1].1, "room in the journal")
+}
+
+fn wait_sync(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
+    waiting(evidence, rule, WAITS[2].1, "syncs")
+}
+
+fn wait_disk(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
+    waiting(evidence, rule, WAITS[3].1, "the backing directory")
 }
 
 fn hot_server(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {

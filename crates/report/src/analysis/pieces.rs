@@ -5,7 +5,7 @@
 //! What was counted between the last sample before and the reset is lost.
 
 use super::samples::{Kind, Sample, Series};
-use crate::clock::Nanos;
+use crate::clock::{Nanos, SECOND};
 use crate::sources::Counters;
 
 /// Pieces that are this many times as long as usual are gaps: nobody knows when in them something happened.
@@ -80,7 +80,12 @@ fn piece(before: &Sample, after: &Sample, from: Nanos) -> Piece {
 }
 
 fn mark_gaps(pieces: &mut [Piece], interval: Nanos) {
-    let mut lengths: Vec<Nanos> = pieces.iter().map(|piece| piece.to - piece.from).collect();
+    let lengths = || pieces.iter().map(|piece| piece.to - piece.from);
+    // A question at the begin or the end, soon after another one, says nothing of what is usual.
+    let mut lengths: Vec<Nanos> = match lengths().any(|length| length >= SECOND / 2) {
+        true => lengths().filter(|length| *length >= SECOND / 2).collect(),
+        false => lengths().collect(),
+    };
     if lengths.is_empty() {
         return;
     }
@@ -97,7 +102,6 @@ fn mark_gaps(pieces: &mut [Piece], interval: Nanos) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SECOND;
     use crate::sources::Counter;
 
     fn sample(time: Nanos, since: Option<Nanos>, bytes: i64) -> Sample {
@@ -144,6 +148,20 @@ mod tests {
         assert_eq!(grown(&pieces), wanted);
         let pieces = between(&samples, &series(Kind::Target), None, 60 * SECOND);
         assert!(!pieces[4].gap);
+    }
+
+    /// Goal: a question that follows another one at once does not make a gap of the time until the next.
+    #[test]
+    fn questions_at_once() {
+        let mut samples = [sample(10, None, 0), sample(10, None, 0), sample(19, None, 900), sample(19, None, 900)];
+        (samples[1].time, samples[3].time) = (10 * SECOND + 30_000_000, 19 * SECOND + 30_000_000);
+        samples.iter_mut().for_each(|sample| sample.held_until = sample.time);
+        let pieces = between(&samples, &series(Kind::Target), None, SECOND);
+        assert!(pieces.iter().all(|piece| !piece.gap), "{pieces:?}");
+        // A gap is one all the same.
+        samples[3].time = 80 * SECOND;
+        let pieces = between(&samples, &series(Kind::Target), None, SECOND);
+        assert_eq!(pieces.iter().filter(|piece| piece.gap).count(), 1, "{pieces:?}");
     }
 
     /// Goal: a job begins at 0 with its start, and what is seen to have stayed is known to be 0.

@@ -24,6 +24,9 @@ const DOCUMENT_SIZE_MAX: usize = 256 << 20;
 const CLUSTER_LETTERS: usize = 8;
 /// Names of jobs that are longer are no server's.
 const JOB_NAME_SIZE_MAX: usize = 128;
+/// Names of operations that are longer are no server's.
+const OPERATION_NAME_SIZE_MAX: usize = 64;
+const RESENDS: &str = "resends";
 /// Operations by which we ask.
 const OWN_OPERATIONS: [&str; 3] = ["Statistics", "Ping", "NoteCounters"];
 /// What clients that name no job are called, and jobs that a server does not tell apart.
@@ -69,6 +72,19 @@ struct ServerReport {
     jobs: Vec<JobReport>,
     #[serde(default)]
     samples: Vec<SampleReport>,
+}
+
+impl ServerReport {
+    fn kept_operations(&self) -> impl Iterator<Item = (&str, &ClassReport)> {
+        let all = self.operations.iter().map(|(name, operation)| (name.as_str(), operation));
+        all.filter(|(name, _)| !OWN_OPERATIONS.contains(name) && name.len() <= OPERATION_NAME_SIZE_MAX)
+    }
+
+    /// The names of the counters that are not there before their first use.
+    fn late_counters(&self) -> impl Iterator<Item = String> {
+        let operations = self.kept_operations().map(|(name, _)| format!("{OPERATION_PREFIX}{name}"));
+        operations.chain((!self.channels.is_empty()).then(|| RESENDS.to_owned()))
+    }
 }
 
 /// Totals of a job at a server.
@@ -156,6 +172,15 @@ struct Classes {
     metadata: ClassReport,
 }
 
+/// Reasons that requests wait for which rules are about, with the name of the counter of the time that they waited.
+pub const WAITS: [(&str, &str); 4] =
+    [("lock", "wait_lock_ns"), ("journal", "wait_journal_ns"), ("sync", "wait_sync_ns"), ("disk", "wait_disk_ns")];
+
+#[derive(Clone, Copy, Deserialize)]
+struct WaitReport {
+    waited_ns: i64,
+}
+
 #[derive(Default, Deserialize)]
 struct ClassReport {
     finished: i64,
@@ -171,6 +196,14 @@ struct ClassReport {
     bytes_in: i64,
     #[serde(default)]
     bytes_out: i64,
+    #[serde(default)]
+    waits: BTreeMap<String, WaitReport>,
+}
+
+impl ClassReport {
+    fn waited_ns(&self, reason: &str) -> Option<i64> {
+        Some(self.waits.get(reason)?.waited_ns)
+    }
 }
 
 #[derive(Deserialize)]
@@ -188,6 +221,8 @@ struct SampleReport {
     clients: ClientTotals,
     #[serde(default)]
     jobs: Vec<JobReport>,
+    #[serde(default)]
+    waits_ns: BTreeMap<String, i64>,
     busy_ns: Option<i64>,
     data: ClassReport,
     metadata: ClassReport,
@@ -208,6 +243,9 @@ pub struct Documents {
     /// Of each server and job the totals that were taken last, and the number and time of the sample that had them.
     last_totals: HashMap<(String, String), LastTotals>,
     clusters: HashSet<String>,
+    /// Of each server the last document: when that was by its clock, and its counters that are not there from the
+    /// begin. What is there for the first time was 0 until then.
+    last_documents: HashMap<String, (Nanos, HashSet<String>)>,
     /// Counters are taken to have been 0 when their server was started, which is told too.
     from_start: bool,
     /// When the first of all servers was started, as the axis sees it; only with the former.
@@ -350,6 +388,7 @@ impl Documents {
             known = sample.time_ns;
             let moment = Moment { name, seen: sample.time_ns, offset, collected, line: self.begun };
             moment.classes(&sample.data, &sample.metadata, &sample.clients, sink)?;
+            moment.waits(|reason| sample.waits_ns.get(reason).copied(), sink)?;
             moment.number("loop_busy_ns", sample.busy_ns, sink)?;
             moment.number("bytes_free", sample.bytes_free, sink)?;
             moment.number("journal_used", sample.journal_used, sink)?;
@@ -366,7 +405,24 @@ impl Documents {
             let number = last.map_or(0, |(number, _)| number + 1);
             self.job_at(&moment, job, number, last, sink)?;
         }
+        self.late_counters(&moment, report, sink)?;
         moment.report(report, sink)
+    }
+
+    /// What appears among a server's counters with its first use was 0 at the document before, and when the server was
+    /// started.
+    fn late_counters(&mut self, moment: &Moment<'_>, report: &ServerReport, sink: &mut impl Sink) -> Outcome {
+        let now: HashSet<String> = report.late_counters().collect();
+        let before = self.last_documents.remove(moment.name);
+        if let Some((seen, known)) = before {
+            let started = moment.seen.saturating_sub(report.uptime_ns);
+            let zero = Moment { seen: seen.max(started), ..*moment };
+            for name in now.difference(&known).filter(|_| zero.seen < moment.seen) {
+                zero.number(name, Some(0), sink)?;
+            }
+        }
+        self.last_documents.insert(moment.name.to_owned(), (moment.seen, now));
+        Ok(())
     }
 
     /// A job's totals at a moment, which the server's sample of this number tells. `before` is the sample before, with
@@ -417,14 +473,16 @@ impl Documents {
         let begun = seen.saturating_add(offset).max(0);
         self.started = Some(self.started.map_or(begun, |started| started.min(begun)));
         let moment = Moment { name, seen, offset, collected, line: self.begun };
-        let none = || ClassReport { arrivals: Some(0), req_active_ns: Some(0), ..ClassReport::default() };
+        let waits = || WAITS.map(|(reason, _)| (reason.to_owned(), WaitReport { waited_ns: 0 })).into();
+        let none =
+            || ClassReport { arrivals: Some(0), req_active_ns: Some(0), waits: waits(), ..ClassReport::default() };
         moment.classes(&none(), &none(), &ClientTotals::default(), sink)?;
         let operations = report.operations.keys().map(|name| (name.clone(), none())).collect();
         let zero = ServerReport {
             wall_clock_ns: seen,
             uptime_ns: 0,
-            turns: Numbers { busy_ns: Some(0) },
-            // Levels were nobody knows what.
+            // Levels were nobody knows what, and the loop had worked before it counted its time.
+            turns: Numbers::default(),
             store: StoreReport { checkpoints_failed: Some(0), ..StoreReport::default() },
             contact: report.contact.keys().map(|name| (name.clone(), 0)).collect(),
             classes: Classes { data: none(), metadata: none() },
@@ -438,6 +496,11 @@ impl Documents {
         };
         moment.report(&zero, sink)
     }
+}
+
+/// What requests of both classes have waited for a reason.
+fn both(classes: &Classes, reason: &str) -> Option<i64> {
+    Some(classes.data.waited_ns(reason)?.saturating_add(classes.metadata.waited_ns(reason)?))
 }
 
 /// A server at a moment of its own clock.
@@ -540,16 +603,19 @@ impl Moment<'_> {
             ("client_read_bytes", Some(report.clients.read_bytes())),
             ("client_looks", Some(report.clients.looks())),
             ("data_failed", Some(report.classes.data.failed)),
-            ("resends", resends),
+            (RESENDS, resends),
         ] {
             self.number(name, value, sink)?;
         }
-        for (name, operation) in &report.operations {
-            if !OWN_OPERATIONS.contains(&name.as_str()) && name.len() <= 64 {
-                self.number(&format!("{OPERATION_PREFIX}{name}"), Some(operation.finished), sink)?;
-            }
+        self.waits(|reason| both(&report.classes, reason), sink)?;
+        for (name, operation) in report.kept_operations() {
+            self.number(&format!("{OPERATION_PREFIX}{name}"), Some(operation.finished), sink)?;
         }
         Ok(())
+    }
+
+    fn waits(&self, of: impl Fn(&str) -> Option<i64>, sink: &mut impl Sink) -> Outcome {
+        WAITS.iter().try_for_each(|(reason, counter)| self.number(counter, of(reason), sink))
     }
 
     fn number(&self, name: &str, value: Option<i64>, sink: &mut impl Sink) -> Outcome {
@@ -633,6 +699,34 @@ mod tests {
             assert_eq!(of(&found, &Subject::Service("tabane".into())).len(), 2);
             assert_eq!(documents.last, Some(("4458aef012bb3c283639e2e9badb4102".into(), 107 * SECOND)));
         }
+    }
+
+    /// Goal: a counter that appears with its first use was 0 at the document before, or when its server was started, if
+    /// that was later: else nothing would be known of what it has grown by until then.
+    #[test]
+    fn late_counters() {
+        let told = |wall_clock_ns: i64, uptime_ns: i64, operations: Value| {
+            let mut document = document(wall_clock_ns, &[]);
+            let report = &mut document["servers"][0]["report"];
+            (report["uptime_ns"], report["operations"]) = (uptime_ns.into(), operations);
+            report["channels"] = json!([]);
+            format!("{document}\n")
+        };
+        let look = |count: i64| json!({ "Look": class(count, 0, 0, 0) });
+        let text = told(100 * SECOND, 50 * SECOND, json!({}))
+            + &told(110 * SECOND, 60 * SECOND, look(1_000))
+            + &told(120 * SECOND, 4 * SECOND, json!({ "Look": class(7, 0, 0, 0), "Open": class(9, 0, 0, 0) }));
+        let found = collect(&text, None, &mut Documents::default());
+        let number = |name: &str| {
+            let found = of(&found, &Subject::Number(name.to_owned()));
+            let counts =
+                found.iter().map(|(time, _, counters)| (time / SECOND, counters[Counter::Operations as usize]));
+            counts.map(|(time, count)| (time, count.unwrap())).collect::<Vec<_>>()
+        };
+        assert_eq!(number("operation Look"), [(100, 0), (110, 1_000), (120, 7)]);
+        assert_eq!(number("operation Open"), [(116, 0), (120, 9)]);
+        assert_eq!(number("resends"), []);
+        assert_eq!(number("loop_busy_ns"), [(100, 7), (110, 7), (120, 7)]);
     }
 
     /// Goal: without a collector's clock the server's own is the axis, and the same document twice changes nothing.

@@ -102,7 +102,7 @@ impl Live {
     fn ask(&mut self) -> Outcome {
         let Some(connection) = &mut self.connection else { return Ok(()) };
         let memory = Path::new(MEMORY);
-        self.recorder.ask(connection, memory, false, Some(&mut self.maker))?;
+        self.recorder.ask(connection, memory, Some(&mut self.maker))?;
         let failed = |error: rusqlite::Error| place::about(memory, &error);
         let oldest = clock::now().saturating_sub(ADVICE_SPAN + 60 * SECOND);
         connection.execute("DELETE FROM samples WHERE time_ns < ?1", params![oldest]).map_err(failed)?;

@@ -205,6 +205,8 @@ pub struct Told {
     pub fsyncs: i64,
     /// Of each request.
     pub wait_ns: i64,
+    /// Of all of them, for each reason: lock, journal, sync, disk.
+    pub waits_ns: [i64; 4],
     pub busy_ns: i64,
     pub recalls: i64,
     pub leases: i64,
@@ -242,13 +244,19 @@ pub fn documents_of(id: &str, servers: &[Told], steps: i64) -> String {
     (0..=steps).map(document).collect()
 }
 
+fn waits(told: &Told, grown: i64) -> serde_json::Value {
+    let [lock, journal, sync, disk] =
+        told.waits_ns.map(|ns| serde_json::json!({ "depth": 0, "begun": 1, "waited_ns": ns * grown / 2 }));
+    serde_json::json!({ "lock": lock, "journal": journal, "sync": sync, "disk": disk })
+}
+
 fn server(index: usize, told: &Told, step: i64) -> serde_json::Value {
     let grown = if told.restart_at > 0 && step >= told.restart_at { step - told.restart_at } else { step };
     let class = |finished: i64, bytes_in: i64, bytes_out: i64| {
         serde_json::json!({
             "arrivals": finished * grown, "finished": finished * grown, "failed": 0, "req_active": 0, "req_qdepth": 0,
             "req_waittime_ns": finished * grown * told.wait_ns, "bytes_in": bytes_in * grown,
-            "bytes_out": bytes_out * grown,
+            "bytes_out": bytes_out * grown, "waits": waits(told, grown),
         })
     };
     let (data, metadata) = (told.writes + told.reads + told.fsyncs, told.names);

@@ -1,7 +1,7 @@
 use crate::support::*;
 use std::cell::Cell;
 use std::rc::Rc;
-use wire::messages::{Empty, StatisticsRequest};
+use wire::messages::{Empty, StatisticsFormat, StatisticsRequest};
 use wire::{FileId, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
@@ -51,14 +51,11 @@ fn counters_tell_what_happened() {
         }
         assert_eq!(status(&caller.create(ROOT, "f0").await), Status::Exists);
         let mut texts = Vec::new();
-        for format in 0..3 {
+        for format in [StatisticsFormat::JSON, StatisticsFormat::Prometheus, StatisticsFormat::JSON_WHOLE] {
             let reply = caller.call(0, Operation::Statistics, &StatisticsRequest { format }).await.expect("told");
             texts.push(String::from_utf8(reply.body).expect("text"));
         }
-        assert_eq!(
-            status(&caller.call(0, Operation::Statistics, &StatisticsRequest { format: 3 }).await),
-            Status::Invalid
-        );
+        assert_eq!(status(&caller.call(0, Operation::Statistics, &7u8).await), Status::BadMessage);
         texts
     });
     for text in [&texts[0], &texts[2]] {
@@ -79,7 +76,8 @@ fn counters_tell_what_happened() {
     let all = test.run(0, {
         let caller = test.caller(0, 1);
         async move {
-            let reply = caller.call(0, Operation::Statistics, &StatisticsRequest { format: 2 }).await.expect("told");
+            let format = StatisticsFormat::JSON_WHOLE;
+            let reply = caller.call(0, Operation::Statistics, &StatisticsRequest { format }).await.expect("told");
             String::from_utf8(reply.body).expect("text")
         }
     });

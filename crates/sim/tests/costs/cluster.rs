@@ -54,7 +54,9 @@ fn statistics(stage: &Stage) -> Measured {
     stage.measure(|fs| async move {
         let asked = (0..fs.server_count()).map(|server| {
             let fs = fs.clone();
-            Box::pin(async move { drop(fs.server_statistics(server, 0).await.expect("told")) })
+            Box::pin(
+                async move { drop(fs.server_statistics(server, client::StatisticsFormat::JSON).await.expect("told")) },
+            )
         });
         let mut asked: Vec<_> = asked.collect();
         std::future::poll_fn(|context| {

@@ -209,6 +209,7 @@ pub static ROWS: &[Command] = &[
         options: &[
             "json",
             "samples",
+            "sample-count",
             "metrics",
             "no-mounts",
             "lost",

@@ -10,10 +10,10 @@ use crate::process::statistics::{Counters, Sample, SampleClass};
 use reactor::{BodyPiece, Class, Nanos, ReplyBody, ServeStatistics};
 use std::fmt::Write as _;
 use std::rc::Rc;
+use wire::Decode;
 use wire::handshake::Role;
-use wire::messages::{Empty, StatisticsRequest};
+use wire::messages::{Empty, StatisticsFormat, StatisticsRequest};
 use wire::operation::OperationClass;
-use wire::{Decode, Status};
 
 const SAMPLE_INTERVAL_NS: Nanos = 1_000_000_000;
 /// Peers that a report names; of more it tells the number.
@@ -25,10 +25,8 @@ pub const CLASSES: [(&str, OperationClass); 2] =
 pub fn statistics(core: &Core, params: &[u8]) -> Result<(Empty, ReplyBody), Failure> {
     let request = StatisticsRequest::from_bytes(params)?;
     let text = match request.format {
-        0 => json(core, 1),
-        1 => prometheus(core),
-        2 => json(core, usize::MAX),
-        _ => return Err(Failure::with_text(Status::Invalid, "format of the statistics is unknown")),
+        StatisticsFormat::Json { samples } => json(core, samples as usize),
+        StatisticsFormat::Prometheus => prometheus(core),
     };
     Ok((Empty {}, ReplyBody { pieces: vec![BodyPiece::Bytes(text.into_bytes())], guard: None }))
 }

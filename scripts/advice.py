@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+"""Has each rule of `tabane-report advice` fired by a program that does what the rule is about, on a real cluster that is
+recorded, and beside it has a program run that does not, for which it must not fire.
+
+Usage: advice.py DIRECTORY-WITH-PROGRAMS [RULE...]
+
+Not here, for they take what one machine does not have: queue and slow-storage (servers of Lustre), drops (a network's
+counters), failed-checkpoints and full-journal (a medium that refuses or stalls), resends (a network that loses), recalls
+and relayed (hundreds of clients). All rules have recorded inputs in crates/report/tests/advice.rs."""
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+MIB = 1 << 20
+JOB = "42"
+TIME_LIMIT_S = 150
+
+
+class Files:
+    """The cluster of TABANE_CLUSTER, by libtabane."""
+
+    def __init__(self):
+        self.library = ctypes.CDLL(os.path.join(os.environ["PROGRAMS"], "libtabane.so"), use_errno=True)
+        self.library.tabane_error_message.restype = ctypes.c_char_p
+        self.place = ctypes.create_string_buffer(512)
+        self.call("tabane_init", None)
+
+    def call(self, name, *arguments):
+        result = getattr(self.library, name)(*arguments)
+        if result < 0:
+            raise OSError(f"{name}{arguments[:1]}: {self.library.tabane_error_message().decode()}")
+        return result
+
+    def open(self, path, flags=os.O_RDWR | os.O_CREAT):
+        return self.call("tabane_open", path.encode(), flags, 0o644)
+
+    def write(self, file, size, offset):
+        self.call("tabane_pwrite", file, b"x" * size, ctypes.c_size_t(size), ctypes.c_int64(offset))
+
+    def fill(self, path, size, piece):
+        file = self.open(path)
+        for offset in range(0, size, piece):
+            self.write(file, piece, offset)
+        self.call("tabane_close", file)
+
+    def read_all(self, path, size, piece):
+        file, buffer = self.open(path, os.O_RDONLY), ctypes.create_string_buffer(piece)
+        for offset in range(0, size, piece):
+            self.call("tabane_pread", file, buffer, ctypes.c_size_t(piece), ctypes.c_int64(offset))
+        self.call("tabane_close", file)
+
+    def stat(self, path):
+        self.call("tabane_stat", path.encode(), self.place)
+
+
+def tabane(*words, job=None, check=True):
+    environment = dict(os.environ, **({"TABANE_JOB": job} if job else {}))
+    done = subprocess.run([os.path.join(os.environ["PROGRAMS"], "tabane"), *words], env=environment,
+                          capture_output=True, text=True)
+    if check and done.returncode != 0:
+        raise SystemExit(f"advice.py: tabane {' '.join(words)}: {done.stderr}")
+    return done
+
+
+def server_process(index):
+    with open(os.path.join(os.environ["TABANE_CLUSTER"], f"server-{index}.pid"), encoding="utf-8") as record:
+        return int(record.read().split()[0])
+
+
+def write_large(fires):
+    """All into one chunk, again and again, or into one after the other."""
+    files = Files()
+    for part in range(5):
+        files.fill("/large" if fires else f"/part{part}", 64 * MIB, MIB)
+
+
+def stat_one(fires):
+    """One name again and again, or as many as there are calls, each once: made, for what is missing is remembered."""
+    files = Files()
+    names = ["/one"] if fires else [f"/n{number}" for number in range(300)]
+    for name in names:
+        files.fill(name, 1, 1)
+    for number in range(110_000):
+        files.stat(names[number % len(names)])
+
+
+def names_alone(fires):
+    """Names with next to no data, or with a write and a read for each."""
+    files, count = Files(), 40_000 if fires else 25_000
+    for number in range(count):
+        path = f"/n{number}"
+        if not fires:
+            files.fill(path, 40_000, 40_000)
+            files.read_all(path, 40_000, 40_000)
+        else:
+            files.call("tabane_close", files.open(path))
+            files.stat(path)
+        files.call("tabane_unlink", path.encode())
+
+
+def busy(fires):
+    """Six processes that ask all the time, or one that hardly does."""
+    if not fires:
+        files = Files()
+        for number in range(1_000):
+            files.fill(f"/n{number}", 1, 1)
+            time.sleep(0.01)
+        return
+    own = [sys.executable, os.path.abspath(__file__), "work", "asking", "yes"]
+    for process in [subprocess.Popen(own) for _ in range(6)]:
+        if process.wait() != 0:
+            raise SystemExit(1)
+
+
+def asking(_):
+    """Reads of one server for ten seconds."""
+    files, end, path = Files(), time.monotonic() + 10, f"/f{os.getpid()}"
+    files.fill(path, 4 * MIB, MIB)
+    while time.monotonic() < end:
+        files.read_all(path, 4 * MIB, MIB)
+
+
+def small_writes(fires):
+    Files().fill("/small", 48 * MIB, 4096 if fires else 256 << 10)
+
+
+def small_reads(fires):
+    files = Files()
+    files.fill("/small", 48 * MIB, MIB)
+    files.read_all("/small", 48 * MIB, 4096 if fires else 256 << 10)
+
+
+def fsyncs(fires):
+    files = Files()
+    file = files.open("/log")
+    for number in range(1_500):
+        files.write(file, 4096, number * 4096)
+        if fires or number % 500 == 0:
+            files.call("tabane_fsync", file)
+
+
+def awaited(fires):
+    """A small file that somebody reads all the time is changed, or another one."""
+    files, end = Files(), time.monotonic() + 8
+    for path in ("/read", "/other"):
+        files.fill(path, 100, 100)
+    own = [sys.executable, os.path.abspath(__file__), "work", "reading", "yes"]
+    reader = subprocess.Popen(own)
+    while time.monotonic() < end:
+        time.sleep(0.7)
+        files.fill("/read" if fires else "/other", 100, 100)
+    if reader.wait() != 0:
+        raise SystemExit(1)
+
+
+def reading(_):
+    files, end = Files(), time.monotonic() + 8
+    while time.monotonic() < end:
+        files.read_all("/read", 100, 100)
+
+
+def fill_store(fires):
+    """Stores of 64 MiB, two of them."""
+    Files().fill("/full", (124 if fires else 64) * MIB, MIB)
+    time.sleep(1)
+
+
+def other_key(fires):
+    """Somebody comes with another key, or with the right one."""
+    own = os.path.join(os.environ["TABANE_CLUSTER"], "cluster")
+    with open(own, encoding="utf-8") as record:
+        text = record.read()
+    if fires:
+        key = re.search(r"[0-9a-f]{64}", text).group(0)
+        text = text.replace(key, key[::-1])
+    with tempfile.TemporaryDirectory() as other:
+        path = os.path.join(other, "cluster")
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as record:
+            record.write(text)
+        done = tabane("ls", "/", "--cluster", path, "--timeout-ms", "2000", check=False)
+        if (done.returncode == 0) == fires:
+            raise SystemExit(f"advice.py: ls with {'another' if fires else 'the right'} key: {done}")
+    time.sleep(2)
+
+
+def begun_anew(fires):
+    """A server is killed and started again, or a client is."""
+    Files().fill("/f", MIB, MIB)
+    time.sleep(2)
+    if fires:
+        os.kill(server_process(1), signal.SIGKILL)
+        time.sleep(0.5)
+        tabane("up", "--run-directory", os.environ["TABANE_CLUSTER"])
+    else:
+        client = subprocess.Popen([sys.executable, os.path.abspath(__file__), "work", "asking", "yes"])
+        time.sleep(1)
+        client.kill()
+        client.wait()
+    tabane("ls", "/")
+    time.sleep(2)
+
+
+def held_up(fires):
+    """A server hardly ever gets a core, or always does, while two processes read large pieces."""
+    own = [sys.executable, os.path.abspath(__file__), "work", "asking", "yes"]
+    readers = [subprocess.Popen(own) for _ in range(2)]
+    held = server_process(0)
+    while any(reader.poll() is None for reader in readers):
+        time.sleep(0.02)
+        if fires:
+            os.kill(held, signal.SIGSTOP)
+            time.sleep(0.25)
+            os.kill(held, signal.SIGCONT)
+    if any(reader.returncode for reader in readers):
+        raise SystemExit(1)
+
+
+def beside_another(fires):
+    """Another job asks one server for all it can while this one works there, or does so before."""
+    own = [sys.executable, os.path.abspath(__file__), "work", "asking", "yes"]
+    others = [subprocess.Popen(own, env=dict(os.environ, TABANE_JOB="flood")) for _ in range(6)]
+    if not fires:
+        for other in others:
+            other.wait()
+    workers = [subprocess.Popen(own) for _ in range(3)]
+    for process in workers + others:
+        if process.wait() != 0:
+            raise SystemExit(1)
+
+
+WORK = {work.__name__: work for work in (
+    write_large, stat_one, names_alone, busy, asking, small_writes, small_reads, fsyncs, awaited, reading, fill_store,
+    other_key, begun_anew, held_up, beside_another)}
+TCP = ["--transport", "tcp", "--protect", "off"]
+# Rule, what is done, options of the cluster where it has to fire, and where not.
+CASES = [
+    ("hot-server", "write_large", ["--servers", "2", "--chunk-size", "64M"], ["--servers", "2"]),
+    ("idle-servers", "write_large", ["--servers", "4", "--chunk-size", "64M"], ["--servers", "4"]),
+    ("hot-names", "stat_one", ["--servers", "2", *TCP], ["--servers", "2", *TCP]),
+    ("many-calls", "names_alone", ["--servers", "2", *TCP], ["--servers", "2", *TCP]),
+    ("busy-loop", "busy", ["--servers", "1", *TCP], ["--servers", "1", *TCP]),
+    ("small-writes", "small_writes", ["--servers", "1", *TCP], ["--servers", "1", *TCP]),
+    ("small-reads", "small_reads", ["--servers", "1", *TCP], ["--servers", "1", *TCP]),
+    ("fsync-storm", "fsyncs", ["--servers", "2"], ["--servers", "2"]),
+    ("awaited-leases", "awaited", ["--servers", "1", *TCP], ["--servers", "1", *TCP]),
+    ("full-store", "fill_store", ["--servers", "2", "--store", "memory:DIR,size=64M"],
+     ["--servers", "2", "--store", "memory:DIR,size=64M"]),
+    ("refused", "other_key", ["--servers", "1"], ["--servers", "1"]),
+    ("restart", "begun_anew", ["--servers", "2"], ["--servers", "2"]),
+    ("long-wait", "held_up", ["--servers", "1", *TCP], ["--servers", "1", *TCP]),
+    ("other-job", "beside_another", ["--servers", "1", *TCP], ["--servers", "1", *TCP]),
+]
+
+
+def fired(programs, work, fires, options):
+    """The rules that fire for a run, with all that was said."""
+    with tempfile.TemporaryDirectory(prefix="tabane-advice-") as place, \
+            tempfile.TemporaryDirectory(prefix="tabane-advice-", dir="/dev/shm") as stores:
+        record = os.path.join(place, "p.db")
+        options = [option.replace("DIR", stores) for option in options]
+        if "--store" not in options:
+            options += ["--dir", os.path.join(stores, "stores")]
+        run = os.path.join(place, "run")
+        environment = dict(os.environ, PROGRAMS=programs, TABANE_JOB=JOB, TABANE_CLUSTER=run)
+
+        def do(*command):
+            done = subprocess.run(command, env=environment, timeout=TIME_LIMIT_S, capture_output=True, text=True)
+            if done.returncode != 0:
+                raise SystemExit(f"advice.py: {work}: {' '.join(command)}: {done.stdout}{done.stderr}")
+            return done.stdout
+
+        program = os.path.join(programs, "tabane")
+        do(program, "up", "--run-directory", run, "--record", record, *options)
+        try:
+            do(sys.executable, os.path.abspath(__file__), "work", work, "yes" if fires else "no")
+        finally:
+            do(program, "down", "--run-directory", run)
+        said = do(os.path.join(programs, "tabane-report"), "advice", JOB, record)
+        keep = os.environ.get("KEEP")
+        if keep:
+            shutil.copy(record, os.path.join(keep, f"{work}-{fires}.db"))
+        return set(re.findall(r"^([a-z-]+): ", said, re.MULTILINE)), said
+
+
+def main():
+    if sys.argv[1:2] == ["work"]:
+        return WORK[sys.argv[2]](sys.argv[3] == "yes")
+    programs, chosen = os.path.abspath(sys.argv[1]), sys.argv[2:]
+    unknown = set(chosen) - {case[0] for case in CASES}
+    if unknown:
+        raise SystemExit(f"advice.py: no such rule here: {', '.join(sorted(unknown))}")
+    wrong = 0
+    for rule, work, firing, sparing in CASES:
+        if chosen and rule not in chosen:
+            continue
+        for fires, options in ((True, firing), (False, sparing)):
+            begun = time.monotonic()
+            rules, said = fired(programs, work, fires, options)
+            right = (rule in rules) == fires
+            wrong += not right
+            others = ", ".join(sorted(rules - {rule})) or "none"
+            print(f"{'ok' if right else 'WRONG'}: {rule} {'fires' if fires else 'does not'}; others: {others}; "
+                  f"{time.monotonic() - begun:.0f} s", flush=True)
+            if not right:
+                print(said)
+    return wrong > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
