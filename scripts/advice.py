@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Has each rule of `tabane-report advice` fired by a program that does what the rule is about, on a real cluster that is
-recorded, and beside it has a program run that does not, for which it must not fire.
+"""Has rules of `tabane-report advice` fired by programs that do what a rule is about, on a real cluster that is
+recorded, and beside each has another program run for which the rule must not fire.
 
 Usage: advice.py DIRECTORY-WITH-PROGRAMS [RULE...]
 
 Not here, for they take what one machine does not have: queue and slow-storage (servers of Lustre), drops (a network's
-counters), failed-checkpoints and full-journal (a medium that refuses or stalls), resends (a network that loses), recalls
-and relayed (hundreds of clients). All rules have recorded inputs in crates/report/tests/advice.rs."""
+counters), failed-checkpoints and full-journal (a medium that refuses or stalls), resends (a network that loses),
+recalls and relayed (hundreds of clients); and the rules about what requests wait for. All rules have recorded inputs in
+crates/report/tests/advice.rs."""
 import ctypes
 import os
 import re

@@ -1,7 +1,7 @@
 //! The table of rules. What a threshold says and what its function does stand side by side: change both.
 //!
-//! Not judged, for nothing is counted of it yet: pieces across chunks, slow ranks, and what clients of a server's machine
-//! do in shared memory.
+//! Not judged, for nothing is counted of it yet: pieces across chunks, slow ranks, and what clients of a server's
+//! machine do in shared memory.
 
 use super::evidence::{Evidence, ServerEvidence, Stretch};
 use crate::analysis::Row;
