@@ -231,7 +231,7 @@ fn files() {
         &["ls", "/file/below"],
     ];
     failures.iter().for_each(|words| said.note(&ground, 1, words));
-    let usage: [&[&str]; 12] = [
+    let usage: [&[&str]; 13] = [
         &["rm", "-r", "/"],
         &["chmod", "u+q", "/file"],
         &["chown", "nobody-of-that-name", "/file"],
@@ -243,6 +243,7 @@ fn files() {
         &["mv", "/file", "/a", "/nothing"],
         &["find", "-server", "7"],
         &["find", "-size", "big"],
+        &["find", "-inum", "big"],
         &["du", "-s", "-a"],
     ];
     usage.iter().for_each(|words| said.note(&ground, 2, words));
