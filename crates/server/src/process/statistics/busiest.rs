@@ -2,8 +2,8 @@
 //! El Abbadi, "Efficient computation of frequent and top-k elements in data streams", ICDT 2005).
 //!
 //! Who is new takes the place of the one to which least was done, and its work with it, as work that may have been the
-//! new one's. So whatever has had more than a `PLACE_COUNT`th of all work is in the table, and what is counted under its
-//! id was its own.
+//! new one's. So whatever has had more than a `PLACE_COUNT`th of all work is in the table, and what is counted under
+//! its id was its own.
 //!
 //! Invariant: `work_max` has of each place the work of its object and what may have been done to that before.
 
@@ -59,6 +59,9 @@ pub struct Busiest {
     objects: Vec<BusyObject>,
     places: FastMap<u64, u32>,
     work_max: Vec<u64>,
+    /// The least of these, and the first place that may have it.
+    least: u64,
+    next: usize,
 }
 
 impl Busiest {
@@ -73,15 +76,29 @@ impl Busiest {
             self.work_max.push(0);
             self.objects.len() - 1
         } else {
-            let least = self.work_max.iter().copied().min().unwrap_or(0);
-            let place = self.work_max.iter().position(|work| *work == least).unwrap_or(0);
+            let place = self.place_of_least();
             self.places.remove(&self.objects[place].id.0);
-            self.objects[place] = BusyObject::new(id, least);
+            self.objects[place] = BusyObject::new(id, self.least);
             place
         };
         self.work_max[place] += work;
         self.places.insert(id.0, place as u32);
         &mut self.objects[place]
+    }
+
+    /// A place with least work. Work only grows, so that places that have been passed do not have the least any more,
+    /// and of many that have as much each search finds the next one at once.
+    fn place_of_least(&mut self) -> usize {
+        loop {
+            while let Some(work) = self.work_max.get(self.next) {
+                if *work == self.least {
+                    return self.next;
+                }
+                self.next += 1;
+            }
+            self.least = self.work_max.iter().copied().min().unwrap_or(0);
+            self.next = 0;
+        }
     }
 
     /// A request of a client ended.
