@@ -20,8 +20,6 @@ use std::rc::Rc;
 
 /// Rows of the table, and of the lines of JSON.
 const ROW_COUNT_MAX: usize = 20;
-/// What a request counts as beside its bytes, as servers have it (`server::process::statistics::busiest`).
-const REQUEST_WORK: u64 = 4096;
 const DIRECTORIES_MAX: usize = 1 << 20;
 const JOB_COUNT: usize = 16;
 
@@ -34,6 +32,8 @@ struct BusyObject {
     service_ns: u64,
     bytes_in: u64,
     bytes_out: u64,
+    /// What servers order them by.
+    work: u64,
     earlier_work_max: u64,
     servers: Vec<u32>,
 }
@@ -47,12 +47,9 @@ impl BusyObject {
         self.service_ns += number("service_ns");
         self.bytes_in += number("bytes_in");
         self.bytes_out += number("bytes_out");
+        self.work += number("work");
         self.earlier_work_max += number("earlier_work_max");
         self.servers.push(server);
-    }
-
-    fn work(&self) -> u64 {
-        self.requests * REQUEST_WORK + self.bytes_in + self.bytes_out
     }
 
     fn object(&self) -> &'static str {
@@ -71,7 +68,7 @@ fn merged(reports: &[(u32, &Value)]) -> Vec<(FileId, BusyObject)> {
         }
     }
     let mut objects: Vec<(FileId, BusyObject)> = objects.into_iter().collect();
-    objects.sort_by_key(|(id, object)| (std::cmp::Reverse(object.work()), *id));
+    objects.sort_by_key(|(id, object)| (std::cmp::Reverse(object.work), *id));
     objects
 }
 
@@ -175,6 +172,7 @@ pub fn run(arguments: &Arguments, session: &Session, reports: &[(u32, &Value)]) 
                 "bytes_written": object.bytes_in,
                 "bytes_read": object.bytes_out,
                 "service_ns": object.service_ns,
+                "work": object.work,
                 "earlier_work_max": object.earlier_work_max,
                 "servers": object.servers,
             });

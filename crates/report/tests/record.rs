@@ -71,7 +71,8 @@ fn in_vain() {
 }
 
 /// Goal: a recorder that goes with a cluster ends by an order, or when the cluster's directory is gone, and says a
-/// trouble once however long it lasts. Method: a cluster that never answers after three times, and input that stays open.
+/// trouble once however long it lasts. Method: a cluster that never answers after three times, and input that stays
+/// open.
 #[test]
 fn with_the_cluster() {
     for by_order in [true, false] {

@@ -191,8 +191,8 @@ pub static ROWS: &[Command] = &[
              that were there. With --json one object a line, the last one with the sums.",
             "With --files it lists the files and directories to which clients did most since the servers were started: \
              requests, bytes, and the time that servers had with them, with what was asked of names counted to their \
-             directory. Each server keeps count of 64, in which whatever has had more than a sixtieth of its work has a \
-             place; what clients of its machine read by themselves is not in it. Names are found by a walk through the \
+             directory. Each server keeps count of 64; whatever has had more than a 64th of its work has a place. What \
+             clients of its machine read by themselves is not in it. Names are found by a walk through the \
              tree, which ends once all have been found. With --json one object a line.",
             "With --metrics all servers' counters come as Prometheus wants them, each with its server's number; \
              'tabane-report serve' has them on a port.",

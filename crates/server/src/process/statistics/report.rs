@@ -218,6 +218,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
             ("service_ns", busy.service_ns),
             ("bytes_in", busy.bytes_in),
             ("bytes_out", busy.bytes_out),
+            ("work", busy.work()),
             ("earlier_work_max", busy.earlier_work_max),
         ]);
     });
