@@ -3,6 +3,7 @@
 
 use crate::activity::{Activity, Prints};
 use crate::arguments::Arguments;
+use crate::commands::conditions::file_id_of;
 use crate::failure::{Failure, Outcome};
 use crate::json::write_path_line;
 use crate::paths::{join, visible};
@@ -62,8 +63,8 @@ fn merged(reports: &[(u32, &Value)]) -> Vec<(FileId, BusyObject)> {
     let mut objects: BTreeMap<FileId, BusyObject> = BTreeMap::new();
     for (server, report) in reports {
         for told in report["busiest"].as_array().into_iter().flatten() {
-            if let Some(id) = told["id"].as_u64() {
-                objects.entry(FileId(id)).or_default().add(*server, told);
+            if let Some(id) = told["id"].as_str().and_then(file_id_of) {
+                objects.entry(id).or_default().add(*server, told);
             }
         }
     }
@@ -165,7 +166,7 @@ pub fn run(arguments: &Arguments, session: &Session, reports: &[(u32, &Value)]) 
     let printed = if arguments.flag("json") {
         objects.iter().try_for_each(|(id, object)| {
             let fields = json!({
-                "id": id.0,
+                "id": id.to_string(),
                 "object": object.object(),
                 "requests": object.requests,
                 "failed": object.failed,
@@ -202,7 +203,7 @@ fn table(objects: &[(FileId, BusyObject)], paths: &BTreeMap<FileId, Vec<u8>>) ->
     let row = |(id, object): &(FileId, BusyObject)| {
         let path = match paths.get(id) {
             Some(path) => visible(path).into_owned(),
-            None => format!("(removed or not found: inode {})", id.0).into_bytes(),
+            None => format!("(removed or not found: id {id})").into_bytes(),
         };
         let slash: &[u8] = if object.is_directory && path != b"/" && paths.contains_key(id) { b"/" } else { b"" };
         let servers: Vec<String> = object.servers.iter().map(u32::to_string).collect();

@@ -722,7 +722,7 @@ pub static TABLE: &[OptionRow] = &[
         "has exactly these permission bits, with - all of them, with / any of them",
     ),
     choice_of_command("links", "links", "", Value::Text, "[+-]N", "has N names, more with +, less with -"),
-    choice_of_command("inum", "inum", "", Value::Text, "N", "is a name of the inode with this id, as stat prints it"),
+    choice_of_command("find-id", "id", "", Value::Text, "ID", "is a name of the inode with this id, as stat prints it"),
     flag("empty", "", "is a file of no bytes or a directory without entries"),
     choice_of_command(
         "maxdepth",

@@ -243,7 +243,7 @@ fn files() {
         &["mv", "/file", "/a", "/nothing"],
         &["find", "-server", "7"],
         &["find", "-size", "big"],
-        &["find", "-inum", "big"],
+        &["find", "-id", "big"],
         &["du", "-s", "-a"],
     ];
     usage.iter().for_each(|words| said.note(&ground, 2, words));

@@ -128,7 +128,7 @@ fn read_leases() {
 }
 
 /// Goal: it is told by path what was done to which file, to the byte, on all servers together: what was asked of names
-/// counts to their directory, and what is removed keeps its numbers. A number of an inode leads to all of its names.
+/// counts to their directory, and what is removed keeps its numbers. The id of an inode leads to all of its names.
 /// Method: over TCP, where no client reads by itself what is this large.
 #[test]
 fn busiest_files() {
@@ -162,16 +162,18 @@ fn busiest_files() {
     let table = ground.run(&["status", "--files"]);
     let first = table.lines().nth(1).unwrap();
     assert!(first.ends_with("  0,1,2  /d/e/hot"), "{table}");
-    assert!(table.contains("  /d/\n") && table.contains("  (removed or not found: inode "), "{table}");
+    assert!(table.contains("  /d/\n") && table.contains("  (removed or not found: id "), "{table}");
 
-    let number = hot["id"].to_string();
+    let id = hot["id"].as_str().unwrap();
+    let stat: Value = serde_json::from_str(&ground.run(&["stat", "--json", "/d/e/hot"])).unwrap();
+    assert_eq!(stat["id"], id);
     ground.run(&["ln", "/d/e/hot", "/d/warm"]);
-    let found = ground.run(&["find", "-inum", &number]);
+    let found = ground.run(&["find", "-id", id]);
     let mut found: Vec<&str> = found.lines().collect();
     found.sort_unstable();
     assert_eq!(found, ["/d/e/hot", "/d/warm"]);
-    assert_eq!(ground.run(&["find", "-inum", &number, "-name", "w*", "-count"]), "1\n");
-    assert!(ground.fail(2, &["find", "-inum", "hot"]).contains("-inum hot: the number of an inode is wanted"));
+    assert_eq!(ground.run(&["find", "-id", id, "-name", "w*", "-count"]), "1\n");
+    assert!(ground.fail(2, &["find", "-id", "hot"]).contains("-id hot: the id of an inode is wanted"));
     assert!(
         ground.fail(2, &["status", "--files", "--samples", "--json"]).contains("--files goes with neither samples")
     );

@@ -88,6 +88,12 @@ fn permissions_test(text: &str) -> Option<Test> {
     Some(Test::Permissions { how, bits })
 }
 
+/// The id of an inode, as messages and `stat` have it.
+pub fn file_id_of(text: &str) -> Option<FileId> {
+    let is_hexadecimal = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hexadecimal.then(|| u64::from_str_radix(text, 16).ok()).flatten().map(FileId)
+}
+
 fn id_of(text: &str, by_name: fn(&str) -> Option<u32>) -> Option<u32> {
     by_name(text).or_else(|| text.parse().ok())
 }
@@ -118,10 +124,10 @@ const READINGS: &[Reading] = &[
         "[+-]N is wanted, such as +1",
     ),
     (
-        "inum",
-        "inum",
-        |text, _| Some(Test::Ids(Ids::new(vec![FileId(text.parse().ok()?)]).ok()?)),
-        "the number of an inode is wanted, as stat prints it",
+        "find-id",
+        "id",
+        |text, _| Some(Test::Ids(Ids::new(vec![file_id_of(text)?]).ok()?)),
+        "the id of an inode is wanted, as stat prints it",
     ),
 ];
 

@@ -3,7 +3,7 @@
 mod check;
 mod checksum;
 mod clean;
-mod conditions;
+pub mod conditions;
 mod directories;
 mod extended;
 mod find;

@@ -209,7 +209,7 @@ pub static ROWS: &[Command] = &[
             "find-gid",
             "perm",
             "links",
-            "inum",
+            "find-id",
             "empty",
             "maxdepth",
             "mindepth",

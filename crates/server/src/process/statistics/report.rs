@@ -210,7 +210,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
         put_clients(object, &job.counters.clients);
     });
     object.list("busiest", core.statistics.busiest().iter(), |object, busy| {
-        object.number("id", busy.id.0);
+        object.text("id", &busy.id.to_string());
         object.text("object", if busy.is_directory { "directory" } else { "file" });
         object.numbers(&[
             ("requests", busy.requests),
