@@ -251,6 +251,37 @@ fn every_change_is_carried_back() {
     }
 }
 
+/// Goal: a flush carries a directory into a new one that has its old name, and what is in it deeper into it, although
+/// by the paths of before each of them would be within itself.
+#[test]
+fn directories_move_into_their_old_names() {
+    let ground = Ground::new("backing-into-old-names");
+    let behind = ground.path.join("behind");
+    fs::create_dir_all(behind.join("old/name/within")).unwrap();
+    fs::create_dir_all(behind.join("old/deep")).unwrap();
+    fs::write(behind.join("old/file"), "file").unwrap();
+    let of = behind.to_str().unwrap();
+    ground.run(&["up", "--servers", "3", "--backing", of, "--flush", "manual"]);
+    for name in ["file", "name"] {
+        ground.run(&["mv", ":/old", ":/moved"]);
+        ground.run(&["mv", &format!(":/moved/{name}"), ":/moved/deep/new"]);
+        ground.run(&["mkdir", ":/old"]);
+        ground.run(&["mv", ":/moved", &format!(":/old/{name}")]);
+        ground.run(&["flush", "--wait"]);
+        let new = behind.join("old").join(name).join("deep/new");
+        let is_there = if name == "file" { fs::read(&new).unwrap() == b"file" } else { new.join("within").is_dir() };
+        assert!(is_there, "{name}");
+        // As it was, without the file.
+        ground.run(&["mv", &format!(":/old/{name}"), ":/moved"]);
+        ground.run(&["rm", "-r", ":/old", ":/moved/deep/new"]);
+        ground.run(&["mv", ":/moved", ":/old"]);
+        ground.run(&["flush", "--wait"]);
+    }
+    ground.run(&["down"]);
+    let left: Vec<_> = fs::read_dir(behind.join("old")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["deep"]);
+}
+
 /// Goal: `flush` carries back while the cluster goes on, again and again; what can't go is listed with its reason, exit
 /// status 3, and `down` stops nothing then; what somebody else has changed there is not replaced.
 #[test]

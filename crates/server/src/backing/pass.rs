@@ -397,7 +397,9 @@ impl Pass {
                 return Err(Hindrance::Waits(words));
             }
         }
-        if let Some(place) = elsewhere
+        if elsewhere.is_some()
+            && entry.kind == Kind::Directory
+            && let Some(place) = self.directory_place(id).await?
             && path.strip_prefix(&*place.path).is_some_and(|rest| rest.starts_with(b"/"))
         {
             return Err(Hindrance::Waits("what is to hold it is within it there".to_owned()));
