@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Has rules of `tabane-report advice` fired by programs that do what a rule is about, on a real cluster that is
-recorded, and beside each has another program run for which the rule must not fire.
+recorded, and beside each has another program run for which the rule must not fire. `demo` is `make demo`, for which
+none must fire.
 
 Usage: advice.py DIRECTORY-WITH-PROGRAMS [RULE...]
 
-Not here, for they take what one machine does not have: queue and slow-storage (servers of Lustre), drops (a network's
-counters), failed-checkpoints and full-journal (a medium that refuses or stalls), resends (a network that loses),
-recalls and relayed (hundreds of clients); and the rules about what requests wait for. All rules have recorded inputs in
-crates/report/tests/advice.rs."""
+Not here, for they take what one machine does not have: queue and slow-storage (servers of Lustre) and drops (a
+network's counters). All rules have recorded inputs in crates/report/tests/advice.rs. As root, for failed-checkpoints
+mounts a file system that can be filled."""
 import ctypes
 import os
 import re
@@ -113,10 +113,7 @@ def busy(fires):
             files.fill(f"/n{number}", 1, 1)
             time.sleep(0.01)
         return
-    own = [sys.executable, os.path.abspath(__file__), "work", "asking", "yes"]
-    for process in [subprocess.Popen(own) for _ in range(6)]:
-        if process.wait() != 0:
-            raise SystemExit(1)
+    side_by_side([own_process("asking") for _ in range(6)])
 
 
 def asking(_):
@@ -151,13 +148,11 @@ def awaited(fires):
     files, end = Files(), time.monotonic() + 8
     for path in ("/read", "/other"):
         files.fill(path, 100, 100)
-    own = [sys.executable, os.path.abspath(__file__), "work", "reading", "yes"]
-    reader = subprocess.Popen(own)
+    reader = own_process("reading")
     while time.monotonic() < end:
         time.sleep(0.7)
         files.fill("/read" if fires else "/other", 100, 100)
-    if reader.wait() != 0:
-        raise SystemExit(1)
+    side_by_side([reader])
 
 
 def reading(_):
@@ -199,7 +194,7 @@ def begun_anew(fires):
         time.sleep(0.5)
         tabane("up", "--run-directory", os.environ["TABANE_CLUSTER"])
     else:
-        client = subprocess.Popen([sys.executable, os.path.abspath(__file__), "work", "asking", "yes"])
+        client = own_process("asking")
         time.sleep(1)
         client.kill()
         client.wait()
@@ -209,8 +204,7 @@ def begun_anew(fires):
 
 def held_up(fires):
     """A server hardly ever gets a core, or always does, while two processes read large pieces."""
-    own = [sys.executable, os.path.abspath(__file__), "work", "asking", "yes"]
-    readers = [subprocess.Popen(own) for _ in range(2)]
+    readers = [own_process("asking") for _ in range(2)]
     held = server_process(0)
     while any(reader.poll() is None for reader in readers):
         time.sleep(0.02)
@@ -218,27 +212,160 @@ def held_up(fires):
             os.kill(held, signal.SIGSTOP)
             time.sleep(0.25)
             os.kill(held, signal.SIGCONT)
-    if any(reader.returncode for reader in readers):
-        raise SystemExit(1)
+    side_by_side(readers)
 
 
 def beside_another(fires):
     """Another job asks one server for all it can while this one works there, or does so before."""
-    own = [sys.executable, os.path.abspath(__file__), "work", "asking", "yes"]
-    others = [subprocess.Popen(own, env=dict(os.environ, TABANE_JOB="flood")) for _ in range(6)]
+    others = [own_process("asking", TABANE_JOB="flood") for _ in range(6)]
     if not fires:
-        for other in others:
-            other.wait()
-    workers = [subprocess.Popen(own) for _ in range(3)]
-    for process in workers + others:
-        if process.wait() != 0:
-            raise SystemExit(1)
+        side_by_side(others)
+    side_by_side([own_process("asking") for _ in range(3)] + others)
 
 
+def own_process(work, **environment):
+    command = [sys.executable, os.path.abspath(__file__), "work", work, "yes"]
+    return subprocess.Popen(command, env=dict(os.environ, **environment))
+
+
+def side_by_side(processes):
+    if any([process.wait() for process in processes]):
+        raise SystemExit(1)
+
+
+def renames(fires):
+    """Eight processes put files of theirs in the place of one, or each in one of its own."""
+    side_by_side([own_process("renaming", TARGET="one" if fires else f"own{number}") for number in range(8)])
+
+
+def renaming(_):
+    files, own = Files(), f"/from{os.getpid()}".encode()
+    end = time.monotonic() + float(os.environ.get("SECONDS", "6"))
+    target = f"/{os.environ['TARGET']}".encode()
+    while time.monotonic() < end:
+        files.call("tabane_close", files.open(own.decode()))
+        files.call("tabane_rename", own, target)
+
+
+def fsyncs_at_once(fires):
+    """Eight processes wait for the disk, or one that hardly does."""
+    side_by_side([own_process("syncing" if fires else "syncing_now_and_then") for _ in range(8 if fires else 1)])
+
+
+def syncing(_, pause=0.0):
+    files, end, number = Files(), time.monotonic() + 6, 0
+    file = files.open(f"/log{os.getpid()}")
+    while time.monotonic() < end:
+        files.write(file, 4096, number * 4096)
+        files.call("tabane_fsync", file)
+        number += 1
+        time.sleep(pause)
+
+
+def syncing_now_and_then(_):
+    syncing(_, 0.5)
+
+
+def reads_behind(fires):
+    """Six processes read what is behind, or what was brought here before."""
+    if not fires:
+        tabane("stage", "/")
+    side_by_side([own_process("reading_behind", PART=str(number)) for number in range(BEHIND_COUNT)])
+
+
+def reading_behind(_):
+    Files().read_all(f"/part{os.environ['PART']}", BEHIND_SIZE, MIB)
+
+
+def many_names(fires):
+    """Six processes make names all the time, or one makes a few; the journal is small."""
+    side_by_side([own_process("naming" if fires else "naming_now_and_then") for _ in range(6 if fires else 1)])
+
+
+def naming(_, pause=0.0):
+    files, end, number = Files(), time.monotonic() + 6, 0
+    while time.monotonic() < end:
+        files.call("tabane_close", files.open(f"/n{os.getpid()}-{number}"))
+        number += 1
+        time.sleep(pause)
+
+
+def naming_now_and_then(_):
+    naming(_, 0.05)
+
+
+def no_room_for_checkpoints(fires):
+    """Something else fills the medium while names are made, or does not."""
+    filler = os.path.join(os.environ["SMALL"], "filler")
+    if fires:
+        with open(filler, "wb") as file:
+            try:
+                while True:
+                    file.write(bytes(MIB))
+                    file.flush()
+            except OSError:
+                pass
+    process = own_process("naming")
+    time.sleep(5)
+    process.kill()
+    process.wait()
+    if fires:
+        os.unlink(filler)
+    time.sleep(2)
+
+
+def asked_across(fires):
+    """A server that others ask all the time is killed again and again, or another process is."""
+    askers, killed = [own_process("renaming", TARGET=f"own{number}", SECONDS="14") for number in range(6)], 0
+    while any(asker.poll() is None for asker in askers):
+        time.sleep(0.5)
+        if fires and killed < 12:
+            os.kill(server_process(1), signal.SIGKILL)
+            tabane("up", "--run-directory", os.environ["TABANE_CLUSTER"])
+            killed += 1
+    side_by_side(askers)
+
+
+def opened_and_changed(fires):
+    """Files that are opened through contacts all the time have their rights changed, or others have."""
+    files, end = Files(), time.monotonic() + 8
+    for number in range(40):
+        files.fill(f"/f{number}", 1, 1)
+    readers = [own_process("opening", TABANE_CONTACT="always") for _ in range(4)]
+    number = 0
+    while time.monotonic() < end:
+        files.call("tabane_chmod", f"/f{number % 20 + (0 if fires else 20)}".encode(), 0o600 | number & 1)
+        number += 1
+        time.sleep(0.005)
+    side_by_side(readers)
+
+
+def opening(_):
+    files, end, number = Files(), time.monotonic() + 8, 0
+    while time.monotonic() < end:
+        files.call("tabane_close", files.open(f"/f{number % 20}", os.O_RDONLY))
+        number += 1
+
+
+def through_others(fires):
+    """Bytes are written through a server that passes them on, or straight to those that they are for."""
+    side_by_side([own_process("writing_relayed", TABANE_RELAY="always" if fires else "off", TABANE_CONTACT="always")])
+
+
+def writing_relayed(_):
+    Files().fill("/large", 512 * MIB, 4 * MIB)
+
+
+BEHIND_COUNT, BEHIND_SIZE = 6, 192 * MIB
 WORK = {work.__name__: work for work in (
     write_large, stat_one, names_alone, busy, asking, small_writes, small_reads, fsyncs, awaited, reading, fill_store,
-    other_key, begun_anew, held_up, beside_another)}
+    other_key, begun_anew, held_up, beside_another, renames, renaming, fsyncs_at_once, syncing, syncing_now_and_then,
+    reads_behind, reading_behind, many_names, naming, naming_now_and_then, no_room_for_checkpoints, asked_across,
+    opened_and_changed, opening, through_others, writing_relayed)}
 TCP = ["--transport", "tcp", "--protect", "off"]
+# On a disk and not in memory, and on a file system of 64 MiB.
+ON_DISK = ["--servers", "1", *TCP, "--store", "memory:DISK,size=64M"]
+SMALL = ["--servers", "1", *TCP, "--store", "memory:SMALL,size=16M", "--journal-size", "1M", "--huge-pages", "off"]
 # Rule, what is done, options of the cluster where it has to fire, and where not.
 CASES = [
     ("hot-server", "write_large", ["--servers", "2", "--chunk-size", "64M"], ["--servers", "2"]),
@@ -256,6 +383,15 @@ CASES = [
     ("restart", "begun_anew", ["--servers", "2"], ["--servers", "2"]),
     ("long-wait", "held_up", ["--servers", "1", *TCP], ["--servers", "1", *TCP]),
     ("other-job", "beside_another", ["--servers", "1", *TCP], ["--servers", "1", *TCP]),
+    ("wait-lock", "renames", ["--servers", "3", *TCP], ["--servers", "3", *TCP]),
+    ("wait-sync", "fsyncs_at_once", ON_DISK, ON_DISK),
+    ("wait-disk", "reads_behind", ["--servers", "2", "--backing", "BEHIND"], ["--servers", "2", "--backing", "BEHIND"]),
+    ("wait-journal", "many_names", [*ON_DISK, "--journal-size", "64K"], [*ON_DISK, "--journal-size", "64K"]),
+    ("full-journal", "many_names", [*ON_DISK, "--journal-size", "64K"], [*ON_DISK, "--journal-size", "64K"]),
+    ("failed-checkpoints", "no_room_for_checkpoints", SMALL, SMALL),
+    ("resends", "asked_across", ["--servers", "2", *TCP], ["--servers", "2", *TCP]),
+    ("recalls", "opened_and_changed", ["--servers", "3", *TCP], ["--servers", "3", *TCP]),
+    ("relayed", "through_others", ["--servers", "4", *TCP], ["--servers", "4", *TCP]),
 ]
 
 
@@ -263,12 +399,20 @@ def fired(programs, work, fires, options):
     """The rules that fire for a run, with all that was said."""
     with tempfile.TemporaryDirectory(prefix="tabane-advice-") as place, \
             tempfile.TemporaryDirectory(prefix="tabane-advice-", dir="/dev/shm") as stores:
-        record = os.path.join(place, "p.db")
-        options = [option.replace("DIR", stores) for option in options]
+        record, behind, small = (os.path.join(place, name) for name in ("p.db", "behind", "small"))
+        disk = os.path.join(place, "disk")
+        for name, path in (("DIR", stores), ("DISK", disk), ("SMALL", small), ("BEHIND", behind)):
+            options = [option.replace(name, path) for option in options]
+        if "--backing" in options:
+            os.mkdir(behind)
+            for part in range(BEHIND_COUNT):
+                with open(os.path.join(behind, f"part{part}"), "wb") as file:
+                    for _ in range(BEHIND_SIZE // MIB):
+                        file.write(bytes([part + 1]) * MIB)
         if "--store" not in options:
             options += ["--dir", os.path.join(stores, "stores")]
         run = os.path.join(place, "run")
-        environment = dict(os.environ, PROGRAMS=programs, TABANE_JOB=JOB, TABANE_CLUSTER=run)
+        environment = dict(os.environ, PROGRAMS=programs, TABANE_JOB=JOB, TABANE_CLUSTER=run, SMALL=small)
 
         def do(*command):
             done = subprocess.run(command, env=environment, timeout=TIME_LIMIT_S, capture_output=True, text=True)
@@ -277,11 +421,16 @@ def fired(programs, work, fires, options):
             return done.stdout
 
         program = os.path.join(programs, "tabane")
+        if work == "no_room_for_checkpoints":
+            os.mkdir(small)
+            do("mount", "-t", "tmpfs", "-o", "size=64M", "tmpfs", small)
         do(program, "up", "--run-directory", run, "--record", record, *options)
         try:
             do(sys.executable, os.path.abspath(__file__), "work", work, "yes" if fires else "no")
         finally:
-            do(program, "down", "--run-directory", run)
+            do(program, "down", "--run-directory", run, *(["--discard"] if "--backing" in options else []))
+            if os.path.ismount(small):
+                do("umount", small)
         said = do(os.path.join(programs, "tabane-report"), "advice", JOB, record)
         keep = os.environ.get("KEEP")
         if keep:
@@ -289,14 +438,24 @@ def fired(programs, work, fires, options):
         return set(re.findall(r"^([a-z-]+): ", said, re.MULTILINE)), said
 
 
+def demo(programs):
+    """`make demo` records its cluster, and no rule has anything to say of it."""
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "demo.sh")
+    done = subprocess.run(["sh", script, programs], timeout=600, capture_output=True, text=True)
+    row = re.search(r"^advice by what the servers counted +(.*)$", done.stdout, re.MULTILINE)
+    right = done.returncode == 0 and row is not None and row.group(1) == "no rule has anything to say"
+    print(f"{'ok' if right else 'WRONG'}: demo: {row.group(1) if row else done.stdout + done.stderr}", flush=True)
+    return right
+
+
 def main():
     if sys.argv[1:2] == ["work"]:
         return WORK[sys.argv[2]](sys.argv[3] == "yes")
     programs, chosen = os.path.abspath(sys.argv[1]), sys.argv[2:]
-    unknown = set(chosen) - {case[0] for case in CASES}
+    unknown = set(chosen) - {case[0] for case in CASES} - {"demo"}
     if unknown:
         raise SystemExit(f"advice.py: no such rule here: {', '.join(sorted(unknown))}")
-    wrong = 0
+    wrong = int((not chosen or "demo" in chosen) and not demo(programs))
     for rule, work, firing, sparing in CASES:
         if chosen and rule not in chosen:
             continue

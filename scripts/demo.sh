@@ -73,7 +73,8 @@ fi
 name=$(basename "$tree")
 
 say "demo: starting $servers servers"
-timed "$tabane" up --servers $servers --run-directory "$run" --dir "$fast/stores" >&2
+export TABANE_JOB=demo
+timed "$tabane" up --servers $servers --run-directory "$run" --dir "$fast/stores" --record "$work/record.db" >&2
 row "start $servers servers" "$seconds"
 export TABANE_CLUSTER="$run"
 
@@ -112,7 +113,9 @@ row "space used on all servers then" "$("$tabane" df -h | awk '$1 == "all" { pri
 say "demo: stopping"
 timed "$tabane" down --run-directory "$run"
 row "stop $servers servers" "$seconds"
-unset TABANE_CLUSTER
+unset TABANE_CLUSTER TABANE_JOB
+"$programs/tabane-report" advice demo "$work/record.db" >"$work/advice"
+row "advice by what the servers counted" "$(sed -n '/^[a-z-]*: /p; /^no/p' "$work/advice" | paste -sd ';' -)"
 
 say "demo: benchmarks, Tabane (2 servers, 2 processes) and $medium in turns"
 mkdir "$fast/plain"

@@ -1,12 +1,14 @@
 #!/bin/sh
 # A cluster through Slurm: three nodes that are this machine, each with mounts of its own. In jobs: up with --hosts auto
 # and srun, a restart, down; the same with a mount on each node; then the job script of examples/, as users submit it.
-# Usage: slurm.sh DIRECTORY-WITH-PROGRAMS (as root; Debian: slurmctld slurmd slurm-client munge). Not part of .ci/run.
+# And a job that is recorded, from sbatch over Slurm's accounting (slurmdbd, MariaDB) to its table and report.
+# Usage: slurm.sh DIRECTORY-WITH-PROGRAMS (as root; Debian: slurmctld slurmd slurm-client munge slurmdbd
+# mariadb-server). Not part of .ci/run.
 set -eu
 
 tabane=$(cd "$1" && pwd)/tabane
 examples=$(cd "$(dirname "$0")/../examples" && pwd)
-for program in munged slurmctld slurmd salloc srun; do
+for program in munged slurmctld slurmd slurmdbd mariadbd salloc srun sacct; do
     command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] || { echo "slurm.sh: $program is missing" >&2; exit 1; }
 done
 work=$(mktemp -d "${TMPDIR:-/tmp}/tabane-slurm-XXXXXX")
@@ -37,6 +39,10 @@ cat >"$work/slurm.conf" <<END
 ClusterName=tabane
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=26817
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort=26821
+JobAcctGatherType=jobacct_gather/none
 AuthType=auth/munge
 AuthInfo=socket=$work/munge.sock
 SlurmUser=root
@@ -61,6 +67,34 @@ END
 export SLURM_CONF="$work/slurm.conf"
 /usr/sbin/munged --force --key-file="$work/key" --socket="$work/munge.sock" --pid-file="$work/munge.pid" \
     --log-file="$work/munge.log" --seed-file="$work/seed" 2>/dev/null
+install -d -o mysql "$work/database"
+mariadb-install-db --datadir="$work/database" --user=mysql --auth-root-authentication-method=normal --skip-test-db \
+    >"$work/mariadb.log" 2>&1
+/usr/sbin/mariadbd --no-defaults --datadir="$work/database" --user=mysql --bind-address=127.0.0.1 --port=26822 \
+    --socket="$work/database/socket" --pid-file="$work/database/mariadb.pid" >>"$work/mariadb.log" 2>&1 &
+echo $! >"$work/mariadb.pid"
+until mariadb --no-defaults --socket="$work/database/socket" -e "CREATE USER slurm@'%' IDENTIFIED BY 'word';
+    CREATE USER slurm@localhost IDENTIFIED BY 'word'; GRANT ALL ON *.* TO slurm@'%'; GRANT ALL ON *.* TO slurm@localhost" \
+    2>/dev/null; do
+    sleep 0.2
+done
+cat >"$work/slurmdbd.conf" <<END
+AuthType=auth/munge
+AuthInfo=socket=$work/munge.sock
+DbdHost=localhost
+DbdPort=26821
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort=26822
+StorageUser=slurm
+StoragePass=word
+LogFile=$work/dbd.log
+PidFile=$work/dbd.pid
+END
+chmod 600 "$work/slurmdbd.conf"
+/usr/sbin/slurmdbd
+until sacctmgr -i -Q add cluster tabane >/dev/null 2>&1; do sleep 0.2; done
 mkdir "$work/state" "$work/spool-n1" "$work/spool-n2" "$work/spool-n3"
 /usr/sbin/slurmctld -f "$work/slurm.conf"
 for node in n1 n2 n3; do unshare --mount --propagation private /usr/sbin/slurmd -f "$work/slurm.conf" -N $node; done
@@ -135,4 +169,27 @@ cat slurm-*.out
 for rank in 0 1 2; do cmp input/numbers output-*/result.$rank; done
 [ -z "$(find . -name 'tabane-*')" ]
 until [ "$(sinfo -h -t idle -o %D)" = 3 ]; do sleep 0.2; done
+
+# A job that records itself, and what Slurm's accounting knows of it besides.
+cat >"$work/recorded" <<'END'
+#!/bin/sh
+#SBATCH --job-name=fluid
+set -eux
+tabane up --hosts auto --launcher srun --record "$PLACE"
+srun --ntasks-per-node=1 sh -c 'head -c 1000000 /dev/zero | tabane put "/part.$SLURM_PROCID"'
+tabane down
+END
+export PLACE="$work/site.db" TABANE_RUN_DIRECTORY="$work/run" TABANE_CLUSTER="$work/run"
+number=$(timeout 180 sbatch --parsable --wait --nodes=3 --ntasks-per-node=1 "$work/recorded") || { cat slurm-*.out >&2; exit 1; }
+columns=jobid,jobidraw,jobname,user,state,start,end,nodelist
+until sacct -aXn -j "$number" -o state | grep -q COMPLETED; do sleep 0.5; done
+sacct -aX --parsable2 -o $columns | tabane-report import "$PLACE" --jobs -
+sacct -a --json -j "$number" | tabane-report import "$PLACE" --jobs - --format sacct-json
+tabane-report job "$number" "$PLACE" --csv "$work/profiles" | tee "$work/said"
+grep -q "^job $number (fluid) by root, COMPLETED" "$work/said"
+grep -q "wrote 2.9 MiB (3,000,000 bytes)" "$work/said"
+grep -q "servers: 3" "$work/said"
+[ "$(ls "$work/profiles" | wc -l)" = 3 ]
+tabane-report html "$number" "$PLACE" --output "$work/report.html"
+grep -q "fluid" "$work/report.html"
 echo "passed, with processes tracked by $tracking"

@@ -139,7 +139,7 @@ pub fn end(reactor: &Reactor, directory: &RunDirectory) -> bool {
     // If it can't be noted, the next one says that it has ended.
     let _: Outcome = directory.write(RECORDER_FILE, &format!("0 0 -\n{place}\n"));
     match last_line(&log).filter(|line| !line.ends_with(RECORDED)) {
-        None if known.place.exists() => println!("recorded in {place}"),
+        None if report::is_address(&known.place) || known.place.exists() => println!("recorded in {place}"),
         None => eprintln!("tabane: the recorder's place {place} is gone, and with it what was recorded"),
         Some(why) => eprintln!("tabane: not all is recorded in {place}: {why}"),
     }

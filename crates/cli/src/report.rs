@@ -44,10 +44,11 @@ impl Wanted {
     /// directory for it, so that nothing is begun in vain.
     pub fn of(arguments: &Arguments, keys: &[&str]) -> Outcome<Wanted> {
         let given = |key| keys.contains(&key).then(|| arguments.path(key)).flatten();
-        let file = |key| given(key).map(|file| absolute(&file)).transpose();
+        let whole = |file: PathBuf| if is_address(&file) { Ok(file) } else { absolute(&file) };
+        let file = |key| given(key).map(whole).transpose();
         let wanted = Wanted { place: file("record")?, page: file("report")? };
         for (key, file) in [("record", &wanted.place), ("report", &wanted.page)] {
-            let Some(file) = file else { continue };
+            let Some(file) = file.as_ref().filter(|file| !is_address(file)) else { continue };
             if file.parent().is_some_and(|directory| !directory.is_dir()) {
                 let words = "its directory is not there; make it first";
                 return Err(Failure::failed(format!("--{key} {}: {words}", file.display())));
@@ -71,6 +72,11 @@ impl Wanted {
     pub fn is_something(&self) -> bool {
         self.place.is_some() || self.page.is_some()
     }
+}
+
+/// Whether a place is on a server, and no file.
+pub fn is_address(place: &Path) -> bool {
+    place.to_str().is_some_and(|name| name.contains("://"))
 }
 
 /// What a recorder says on standard output once it has asked for the first time, or nothing if it has ended.

@@ -251,8 +251,8 @@ fn every_change_is_carried_back() {
     }
 }
 
-/// Goal: a flush carries a directory into a new one that has its old name, and what is in it deeper into it, although
-/// by the paths of before each of them would be within itself.
+/// Goal: a flush carries a directory into a new one that has its old name, what is in it deeper into it, although by the
+/// paths of before each of them would be within itself, and what was in a directory to that one's name.
 #[test]
 fn directories_move_into_their_old_names() {
     let ground = Ground::new("backing-into-old-names");
@@ -271,11 +271,32 @@ fn directories_move_into_their_old_names() {
         let new = behind.join("old").join(name).join("deep/new");
         let is_there = if name == "file" { fs::read(&new).unwrap() == b"file" } else { new.join("within").is_dir() };
         assert!(is_there, "{name}");
-        // As it was, without the file.
+        // As it was, without what was moved.
         ground.run(&["mv", &format!(":/old/{name}"), ":/moved"]);
         ground.run(&["rm", "-r", ":/old", ":/moved/deep/new"]);
         ground.run(&["mv", ":/moved", ":/old"]);
         ground.run(&["flush", "--wait"]);
+    }
+    // A file and a directory take the name of the one that they were in.
+    for path in [&["file"][..], &["within", "deeper", "directory"]] {
+        fs::write(ground.path.join("letter"), "letter").unwrap();
+        let directory = format!("/outer/{}", path[..path.len() - 1].join("/"));
+        ground.run(&["mkdir", "-p", &directory]);
+        let inner = format!(":{directory}/{}", path[path.len() - 1]);
+        match path.len() {
+            1 => ground.run(&["cp", "letter", &inner]),
+            _ => ground.run(&["mkdir", &inner]),
+        };
+        ground.run(&["flush", "--wait"]);
+        ground.run(&["mv", &inner, ":/aside"]);
+        ground.run(&["rm", "-r", ":/outer"]);
+        ground.run(&["mv", ":/aside", ":/outer"]);
+        ground.run(&["flush", "--wait"]);
+        let left = fs::metadata(behind.join("outer")).unwrap();
+        assert!(if path.len() == 1 { left.len() == 6 } else { left.is_dir() }, "{path:?}");
+        ground.run(&["rm", "-r", ":/outer"]);
+        ground.run(&["flush", "--wait"]);
+        assert_eq!(fs::read_dir(&behind).unwrap().count(), 1, "{path:?}");
     }
     ground.run(&["down"]);
     let left: Vec<_> = fs::read_dir(behind.join("old")).unwrap().map(|entry| entry.unwrap().file_name()).collect();

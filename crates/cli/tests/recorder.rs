@@ -73,6 +73,43 @@ fn recorded_from_up_to_down() {
     assert_eq!(report(&ground, &["job", "42", "job.db"]), whole);
 }
 
+/// Goal: what a server had counted up to a second before it was killed is recorded, although nobody had asked it, and
+/// what the next one counts from 0 on is added, whether it is more or less.
+#[test]
+fn a_killed_server_s_last_minutes() {
+    let ground = Ground::new("recorder-last-minutes");
+    let mut command = ground.command(&["up", "--servers", "1", "--record", "job.db"]);
+    assert!(command.env("TABANE_JOB", "42").stdout(Stdio::null()).status().unwrap().success());
+    for (name, size) in [("/a", 100_000), ("/b", 300_000), ("/c", 7000)] {
+        put(&ground, name, size);
+        // It takes a sample each second.
+        let is_sampled = |status: &str| {
+            let status: serde_json::Value = serde_json::from_str(status).unwrap();
+            let samples = status["servers"][0]["report"]["samples"].as_array().unwrap().clone();
+            samples.iter().any(|sample| sample["jobs"].as_array().unwrap().iter().any(|job| job["bytes_in"] == size))
+        };
+        while !is_sampled(&ground.run(&["status", "--json", "--samples"])) {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        ground.kill(0);
+        ground.run(&["restart", "0"]);
+    }
+    let status: serde_json::Value = serde_json::from_str(&ground.run(&["status", "--json", "--samples"])).unwrap();
+    let report = &status["servers"][0]["report"];
+    let numbers = |key: &str| -> Vec<i64> {
+        report["samples"].as_array().unwrap().iter().map(|sample| sample[key].as_i64().unwrap()).collect()
+    };
+    let (all, mut lives) = (numbers("number"), numbers("started_ns"));
+    assert!(all[0] == 1 && all.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{all:?}");
+    lives.dedup();
+    assert!(lives.len() >= 3 && lives.is_sorted() && report["started_ns"].as_i64().unwrap() >= lives[2], "{lives:?}");
+    ground.run(&["down"]);
+    let told = self::report(&ground, &["job", "42", "job.db"]);
+    assert!(told.contains("wrote 397.5 KiB (407,000 bytes)"), "{told}");
+    // Means are of the time that passed, also over restarts.
+    assert!(!told.contains("e-1"), "{told}");
+}
+
 /// Goal: a recorder that was killed keeps nobody from ending, is told, and what it has seen is there; what can't be
 /// recorded is refused before anything is started.
 #[test]

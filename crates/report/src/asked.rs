@@ -2,18 +2,18 @@
 
 use crate::analysis::{self, FoundJob, Question, Servers};
 use crate::clock::{Nanos, SECOND};
+use crate::database::{self, Database};
 use crate::failure::{Failure, Outcome};
 use crate::options::Asking;
 use crate::{place, times, words};
 use jiff::tz::TimeZone;
-use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 
 /// A job that was found in a place, which stays as it is while it is asked.
 pub struct Asked {
     pub file: PathBuf,
     pub zone: TimeZone,
-    pub connection: Connection,
+    pub database: Database,
     pub job: FoundJob,
     pub found: Servers,
     service: String,
@@ -24,46 +24,46 @@ pub struct Asked {
 impl Asked {
     pub fn open(id: &str, file: &Path, asking: &Asking) -> Outcome<Asked> {
         let zone = times::zone(asking.time_zone.as_deref()).map_err(Failure::Usage)?;
-        let connection = place::open(file)?;
+        let database = place::open(file)?;
         // One state of the place from here on, whatever is imported meanwhile.
-        let failed = |error: rusqlite::Error| place::about(file, &error);
-        connection.execute_batch("BEGIN").map_err(failed)?;
-        let job = analysis::find(&connection, file, id)?;
+        let failed = |error: database::Error| place::about(file, &error);
+        database.begin_reading().map_err(failed)?;
+        let job = analysis::find(&database, file, id)?;
         let mut lustre_ids = asking.lustre_id.clone();
         lustre_ids.extend(job.lustre_id.clone().into_iter().chain([job.id.clone()]));
         lustre_ids.sort();
         lustre_ids.dedup();
-        let found = analysis::servers_of(&connection, &job, &lustre_ids).map_err(failed)?;
+        let found = analysis::servers_of(&database, &job, &lustre_ids).map_err(failed)?;
         let names: Vec<String> = found.names.iter().map(|(name, _)| name.clone()).collect();
         let interval =
-            analysis::interval_of(&connection, &job, &names, &asking.service, asking.interval)?.map_err(failed)?;
+            analysis::interval_of(&database, &job, &names, &asking.service, asking.interval)?.map_err(failed)?;
         let (file, service) = (file.to_owned(), asking.service.clone());
-        Ok(Asked { file, zone, connection, job, found, service, lustre_ids, interval })
+        Ok(Asked { file, zone, database, job, found, service, lustre_ids, interval })
     }
 
-    /// All servers of a place in a time, as if they were a job's. The connection comes back if that fails.
-    pub fn of_time(connection: Connection, file: &Path, from: Nanos, to: Nanos) -> Result<Asked, Connection> {
+    /// All servers of a place in a time, as if they were a job's. The database comes back if that fails.
+    pub fn of_time(database: Database, file: &Path, from: Nanos, to: Nanos) -> Result<Asked, Database> {
         let job = FoundJob::of_time(from, to);
         let service = Asking::plain().service;
         let look = || {
-            let found = analysis::servers_of(&connection, &job, &[])?;
+            let found = analysis::servers_of(&database, &job, &[])?;
             let names: Vec<String> = found.names.iter().map(|(name, _)| name.clone()).collect();
-            let interval = analysis::interval_of(&connection, &job, &names, &service, None);
+            let interval = analysis::interval_of(&database, &job, &names, &service, None);
             // None was asked for, so that none can be too short.
             interval.unwrap_or(Ok(SECOND)).map(|interval| (found, interval))
         };
         match look() {
             Ok((found, interval)) => {
                 let (file, zone) = (file.to_owned(), TimeZone::system());
-                Ok(Asked { file, zone, connection, job, found, service, lustre_ids: Vec::new(), interval })
+                Ok(Asked { file, zone, database, job, found, service, lustre_ids: Vec::new(), interval })
             }
-            Err(_) => Err(connection),
+            Err(_) => Err(database),
         }
     }
 
     pub fn question(&self) -> Question<'_> {
         Question {
-            connection: &self.connection,
+            database: &self.database,
             job: &self.job,
             service: &self.service,
             lustre_ids: self.lustre_ids.clone(),
@@ -71,7 +71,7 @@ impl Asked {
         }
     }
 
-    pub fn failed(&self, error: rusqlite::Error) -> Failure {
+    pub fn failed(&self, error: database::Error) -> Failure {
         place::about(&self.file, &error)
     }
 

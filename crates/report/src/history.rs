@@ -3,6 +3,7 @@
 use crate::analysis::Row;
 use crate::asked::{Asked, tell};
 use crate::csv_profile::{Table, number, text};
+use crate::database::{self, values};
 use crate::failure::{Failure, Outcome};
 use crate::options::HistoryOptions;
 use crate::{place, times, words};
@@ -93,13 +94,12 @@ pub fn run(options: &HistoryOptions) -> Outcome {
 
 /// Ids of the jobs of a name that have begun, in the order of their starts.
 fn ids_of(options: &HistoryOptions) -> Outcome<Vec<String>> {
-    let connection = place::open(&options.place)?;
-    let failed = |error: rusqlite::Error| place::about(&options.place, &error);
+    let database = place::open(&options.place)?;
+    let failed = |error: database::Error| place::about(&options.place, &error);
     let statement = "SELECT job_id FROM jobs WHERE name = ?1 AND start_ns IS NOT NULL
                      ORDER BY start_ns DESC, job_id DESC LIMIT ?2";
-    let mut statement = connection.prepare(statement).map_err(failed)?;
-    let read = statement.query_map(rusqlite::params![options.name, RUNS_MAX], |row| row.get(0)).map_err(failed)?;
-    let mut ids = read.collect::<rusqlite::Result<Vec<String>>>().map_err(failed)?;
+    let read = |row: &database::Row<'_>| row.get(0);
+    let mut ids: Vec<String> = database.query(statement, values![&options.name, RUNS_MAX], read).map_err(failed)?;
     ids.reverse();
     if ids.is_empty() {
         return Err(Failure::failed(format!(

@@ -1,6 +1,7 @@
 //! `tabane-report import`: reads sources into a place, all of them in one transaction; with `--every`, one for each run
 //! of the command.
 
+use crate::database::Database;
 use crate::failure::{Failure, Outcome};
 use crate::lines::Lines;
 use crate::options::ImportOptions;
@@ -9,7 +10,6 @@ use crate::sources::{command, hosts, jobs, lustre, network, nodes, tabane};
 use crate::store::{Tally, Writer};
 use crate::{clock, place, times};
 use jiff::tz::TimeZone;
-use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 
 pub fn run(options: &ImportOptions) -> Outcome {
@@ -29,9 +29,9 @@ pub fn run(options: &ImportOptions) -> Outcome {
         .map(PathBuf::as_path)
         .collect();
     let total = total_size(&files)?;
-    let (mut connection, made) = place::open_or_make(&options.place)?;
-    let outcome = import(options, &zone, &offsets, &logs, total, &mut connection);
-    drop(connection);
+    let (database, made) = place::open_or_make(&options.place)?;
+    let outcome = import(options, &zone, &offsets, &logs, total, &database);
+    drop(database);
     if outcome.is_err() && made && std::fs::metadata(&options.place).is_ok_and(|metadata| metadata.len() == 0) {
         // Nothing half made stays. That it can't be removed is worth no words beside what went wrong.
         let _ = std::fs::remove_file(&options.place);
@@ -45,13 +45,13 @@ fn import(
     offsets: &[(String, i64)],
     logs: &Logs,
     total: u64,
-    connection: &mut Connection,
+    database: &Database,
 ) -> Outcome {
     let no_logs = logs.lustre.is_empty() && logs.network.is_empty() && options.tabane.is_empty();
     let reads_files = !(options.jobs.is_empty() && options.nodes.is_empty() && no_logs);
     if reads_files || !offsets.is_empty() {
         let progress = Progress::new(total);
-        let mut writer = Writer::begin(connection, &options.place)?;
+        let mut writer = Writer::begin(database, &options.place)?;
         for (server, offset) in offsets {
             writer.set_clock_offset(server, *offset)?;
         }
@@ -64,7 +64,7 @@ fn import(
         }
     }
     match &options.command {
-        Some(command) => run_command(command, options, connection),
+        Some(command) => run_command(command, options, database),
         None => Ok(()),
     }
 }
@@ -119,11 +119,11 @@ fn finish(writer: Writer<'_>, options: &ImportOptions) -> Outcome<Tally> {
     Ok(tally)
 }
 
-fn run_command(command: &str, options: &ImportOptions, connection: &mut Connection) -> Outcome {
+fn run_command(command: &str, options: &ImportOptions, database: &Database) -> Outcome {
     let mut next = clock::monotonic();
     let mut runs = 0;
     loop {
-        let mut writer = Writer::begin(connection, &options.place)?;
+        let mut writer = Writer::begin(database, &options.place)?;
         writer.set_source(command)?;
         let failed = command::run(command, options.server.as_deref(), &mut writer)?;
         let wrong = match (failed, writer.tally.is_useless()) {

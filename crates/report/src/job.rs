@@ -4,12 +4,12 @@ use crate::analysis::{HowKnown, Profile, Question, Row};
 use crate::asked::{Asked, tell};
 use crate::csv_profile::{Target, write_whole};
 use crate::darshan::DarshanLog;
+use crate::database::{self, Database};
 use crate::failure::Outcome;
 use crate::options::{JobOptions, Map};
 use crate::pictures::{Head, machine, servers};
 use crate::sources::{NETWORKS, Network};
 use crate::{times, words};
-use rusqlite::Connection;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::Write;
@@ -77,9 +77,9 @@ impl Answer<'_> {
 
     /// The whole machine, so also what servers of others had to bear.
     fn draw_machine(&self, mut values: HashMap<String, Option<f64>>) -> Outcome {
-        let connection = self.question.connection;
-        let layout = machine::layout(connection, &self.asked.job).map_err(|error| self.asked.failed(error))?;
-        for server in all_servers(connection).map_err(|error| self.asked.failed(error))? {
+        let database = self.question.database;
+        let layout = machine::layout(database, &self.asked.job).map_err(|error| self.asked.failed(error))?;
+        for server in all_servers(database).map_err(|error| self.asked.failed(error))? {
             if let Entry::Vacant(free) = values.entry(server) {
                 let profile = self.question.profile(free.key()).map_err(|error| self.asked.failed(error))?;
                 free.insert(self.options.measure.of(&profile.whole));
@@ -92,7 +92,7 @@ impl Answer<'_> {
         }
         let (measure, scale, congested_from) = (self.options.measure, self.options.scale, self.options.congested_from);
         let picture = machine::Picture { measure, scale, congested_from, head, values: &values };
-        let text = picture.draw(connection, &self.asked.job, &layout).map_err(|error| self.asked.failed(error))?;
+        let text = picture.draw(database, &self.asked.job, &layout).map_err(|error| self.asked.failed(error))?;
         self.write_picture(&text)
     }
 
@@ -256,8 +256,6 @@ fn job_bytes_words(told: &[(Profile, Option<Peak>, u64)]) -> Option<String> {
         .then(|| format!("the job itself read {}, wrote {}", bytes(read), bytes(written)))
 }
 
-fn all_servers(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut statement = connection.prepare("SELECT name FROM servers")?;
-    let read = statement.query_map([], |row| row.get(0))?;
-    read.collect()
+fn all_servers(database: &Database) -> database::Result<Vec<String>> {
+    database.query("SELECT name FROM servers ORDER BY name", &[], |row| row.get(0))
 }

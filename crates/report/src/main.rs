@@ -12,6 +12,7 @@ mod clock;
 mod compare;
 mod csv_profile;
 mod darshan;
+mod database;
 mod failure;
 mod history;
 mod host_list;

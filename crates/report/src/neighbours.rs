@@ -3,10 +3,10 @@
 use crate::analysis::{Blame, BlameRow, Done, Episode, Requests, Waiting, Whose};
 use crate::asked::{Asked, tell};
 use crate::csv_profile::{Table, number, text};
+use crate::database::{self, values};
 use crate::failure::Outcome;
 use crate::options::NeighboursOptions;
 use crate::{times, words};
-use rusqlite::OptionalExtension;
 use std::collections::BTreeMap;
 
 const HEAD: [&str; 14] = [
@@ -65,12 +65,10 @@ struct KnownJob {
 
 impl KnownJob {
     fn of(asked: &Asked, lustre_id: &str) -> Outcome<KnownJob> {
-        let statement = "SELECT job_id, name, user FROM jobs WHERE job_id = ?1 OR lustre_id = ?1
+        let statement = "SELECT job_id, name, \"user\" FROM jobs WHERE job_id = ?1 OR lustre_id = ?1
                          ORDER BY job_id = ?1 DESC LIMIT 1";
-        let mut statement = asked.connection.prepare_cached(statement).map_err(|error| asked.failed(error))?;
-        let found = statement
-            .query_row([lustre_id], |row| Ok(KnownJob { id: row.get(0)?, name: row.get(1)?, user: row.get(2)? }));
-        let found = found.optional().map_err(|error| asked.failed(error))?;
+        let read = |row: &database::Row<'_>| Ok(KnownJob { id: row.get(0)?, name: row.get(1)?, user: row.get(2)? });
+        let found = asked.database.first(statement, values![lustre_id], read).map_err(|error| asked.failed(error))?;
         Ok(found.unwrap_or_else(|| KnownJob { id: lustre_id.to_owned(), ..KnownJob::default() }))
     }
 

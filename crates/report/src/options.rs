@@ -10,7 +10,7 @@ pub const INTERVALS_MAX: i64 = 1_000_000;
 
 const ABOUT: &str = "What a job did, and how its I/O servers were meanwhile, from logs that a site keeps anyway.
 
-First read the logs into a place (one file), then ask about a job:
+First read the logs into a place (a file, or postgresql://...), then ask about a job:
 
   tabane-report import site.db --jobs sacct.txt --nodes nodes.csv --lustre oss1.log oss2.log
   tabane-report job 4711 site.db --csv profiles --heat-map 4711.svg";
@@ -134,7 +134,7 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct ImportOptions {
-    /// The place: a file, made when it is not there
+    /// The place: a file, made when it is not there, or postgresql://USER@HOST/DATABASE
     pub place: PathBuf,
     /// Jobs: what sacct or PBS wrote of them, or a CSV table; - for standard input
     #[arg(long, value_name = "FILE", num_args = 1..)]
@@ -345,7 +345,8 @@ pub struct HistoryOptions {
 
 #[derive(Debug, Args)]
 pub struct RecordOptions {
-    /// The place: a file, made when it is not there; with --report it may be left out
+    /// The place: a file, made when it is not there, or postgresql://USER@HOST/DATABASE; with --report it may be left
+    /// out
     #[arg(required_unless_present = "report")]
     pub place: Option<PathBuf>,
     /// Write the job's page into this file at the end

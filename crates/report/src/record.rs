@@ -7,6 +7,7 @@
 
 use crate::asked::Asked;
 use crate::clock::{self, Nanos, SECOND};
+use crate::database::Database;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::lines::Lines;
 use crate::options::{Asking, RecordOptions};
@@ -16,11 +17,10 @@ use crate::store::Writer;
 use crate::thin::{Thinning, thin};
 use crate::watch::FrameMaker;
 use crate::{html, place, threads, words};
-use rusqlite::Connection;
 use std::io::{self, BufRead, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -56,10 +56,10 @@ pub fn run(options: &RecordOptions) -> Outcome {
         Some(place) => place,
         None => scratch.make()?,
     };
-    let (mut connection, _) = place::open_or_make(file)?;
+    let (database, _) = place::open_or_make(file)?;
     let mut recorder = Recorder::new(asker, job, options.whole);
-    record(options, file, &mut connection, &mut recorder)?;
-    drop(connection);
+    record(options, file, &database, &mut recorder)?;
+    drop(database);
     let id = recorder.job.id.as_deref().unwrap_or_default();
     if let Some(report) = &options.report {
         let page = html::page(&Asked::open(id, file, &Asking::plain())?)?;
@@ -98,14 +98,14 @@ impl Drop for ScratchPlace {
 }
 
 /// Asks until it is time to end, and once more then.
-fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, recorder: &mut Recorder) -> Outcome {
+fn record(options: &RecordOptions, file: &Path, database: &Database, recorder: &mut Recorder) -> Outcome {
     let input = options.until_input_ends.then(watch_input).transpose()?;
     let every = clock::seconds(options.every).unwrap_or(Duration::MAX);
     let (mut next, mut runs, mut answers) = (clock::monotonic(), 0, 0);
     let mut said = String::new();
     let directory = options.cluster.as_ref().filter(|cluster| cluster.exists());
     loop {
-        match recorder.ask(connection, file, None) {
+        match recorder.ask(database, file, None) {
             Ok(()) => {
                 answers += 1;
                 said.clear();
@@ -113,7 +113,7 @@ fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, rec
             // A cluster that does not answer now may do so later.
             Err(failure) => say(&failure, &mut said),
         }
-        recorder.thin(connection, file, options.thin_after)?;
+        recorder.thin(database, file, options.thin_after)?;
         runs += 1;
         if options.runs.is_some_and(|most| runs >= most) {
             break;
@@ -130,7 +130,7 @@ fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, rec
         if options.until_input_ends && directory.is_some_and(|cluster| matches!(cluster.try_exists(), Ok(false))) {
             say(&Failure::failed("the cluster has gone"), &mut said);
             recorder.job.state = Some("ENDED".to_owned());
-            recorder.note_end(connection, file)?;
+            recorder.note_end(database, file)?;
             break;
         }
         next = (next + every).max(clock::monotonic());
@@ -139,11 +139,11 @@ fn record(options: &RecordOptions, file: &Path, connection: &mut Connection, rec
             Some(input) => {
                 if let Some(state) = ended(input, next.saturating_duration_since(clock::monotonic())) {
                     recorder.job.state = Some(state);
-                    match recorder.ask(connection, file, None) {
+                    match recorder.ask(database, file, None) {
                         Ok(()) => answers += 1,
                         Err(failure) => {
                             say(&failure, &mut said);
-                            recorder.note_end(connection, file)?;
+                            recorder.note_end(database, file)?;
                         }
                     }
                     break;
@@ -233,6 +233,14 @@ fn default_program() -> PathBuf {
     beside.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from("tabane"))
 }
 
+/// What a question brought.
+struct Answers {
+    asked: Nanos,
+    /// In the middle between question and answer: when the servers looked, more or less.
+    collected: Nanos,
+    output: Output,
+}
+
 /// Asks, and keeps what is answered.
 pub struct Recorder {
     asker: Asker,
@@ -252,30 +260,34 @@ impl Recorder {
         Recorder { asker, job, documents, answered: None, thinned: Nanos::MIN, is_named: false }
     }
 
-    /// One question, one transaction, with all samples since the last one: those that lie before what is known already
-    /// would be of no use (`tabane::Documents`). `frames`: who shows it live, and needs nothing of the seconds before.
-    pub fn ask(&mut self, connection: &mut Connection, file: &Path, frames: Option<&mut FrameMaker>) -> Outcome {
+    /// All servers, with their samples since a time, or all that they have.
+    fn answers(&self, since: Option<Nanos>) -> Outcome<Answers> {
         let asked = clock::now();
-        let samples = match (&frames, self.answered) {
-            (Some(_), _) => None,
-            (None, None) => Some("--samples".to_owned()),
-            (None, Some(answered)) => {
-                let seconds = asked.saturating_sub(answered).max(0) / SECOND;
-                Some(format!("--sample-count={}", (seconds + SPARE_SAMPLES).min(Nanos::from(u32::MAX))))
-            }
-        };
-        let mut arguments = vec!["status", "--json", "--no-mounts", ANSWER_TIME];
-        arguments.extend(samples.as_deref());
-        let mut command = self.asker.command(&arguments);
+        let samples = since.map_or("--samples".to_owned(), |since| {
+            let seconds = asked.saturating_sub(since).max(0) / SECOND;
+            format!("--sample-count={}", (seconds + SPARE_SAMPLES).min(Nanos::from(u32::MAX)))
+        });
+        let mut command = self.asker.command(&["status", "--json", "--no-mounts", ANSWER_TIME, &samples]);
         // It says on standard error which servers are down, and the document says so too.
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = command.output().map_err(|error| self.asker.failed(&error))?;
-        let mut writer = Writer::begin(connection, file)?;
+        Ok(Answers { asked, collected: asked + (clock::now() - asked) / 2, output })
+    }
+
+    /// One question, one transaction, with all samples since the last one: those that lie before what is known already
+    /// would be of no use (`tabane::Documents`). A server that was not there for some time has them of before it went.
+    /// `frames`: who shows it live, and needs nothing of the seconds before.
+    pub fn ask(&mut self, database: &Database, file: &Path, frames: Option<&mut FrameMaker>) -> Outcome {
+        let since = if frames.is_some() { Some(clock::now()) } else { self.answered };
+        let mut answers = self.answers(since)?;
+        if let Some(earlier) = self.documents.silent_since(&answers.output.stdout).filter(|_| frames.is_none()) {
+            answers = self.answers(Some(earlier))?;
+        }
+        let Answers { asked, collected, output } = answers;
+        let mut writer = Writer::begin(database, file)?;
         writer.set_source("tabane status")?;
         let before = self.documents.last.take();
         let mut lines = Lines::of("tabane status", output.stdout.as_slice());
-        // The servers were asked between these two.
-        let collected = asked + (clock::now() - asked) / 2;
         match frames {
             Some(frames) => {
                 let mut both = Both { writer: &mut writer, frames };
@@ -304,7 +316,7 @@ impl Recorder {
     }
 
     /// Once in a while, of the cluster's own servers: the place may have others' samples too.
-    fn thin(&mut self, connection: &mut Connection, file: &Path, after: f64) -> Outcome {
+    fn thin(&mut self, database: &Database, file: &Path, after: f64) -> Outcome {
         let Some((cluster, _)) = &self.documents.last else { return Ok(()) };
         let before = clock::now().saturating_sub((after * SECOND as f64).min(1e18) as Nanos);
         if before.saturating_sub(self.thinned) < THIN_INTERVAL {
@@ -312,15 +324,15 @@ impl Recorder {
         }
         let servers = &tabane::server_of(cluster, "*");
         let thinning = Thinning { servers, from: self.thinned, before, every: THIN_EVERY };
-        thin(connection, file, &thinning)?;
+        thin(database, file, &thinning)?;
         self.thinned = before;
         Ok(())
     }
 
     /// What the job came to, where the servers did not answer any more.
-    fn note_end(&self, connection: &mut Connection, file: &Path) -> Outcome {
+    fn note_end(&self, database: &Database, file: &Path) -> Outcome {
         let Some((cluster, time)) = &self.documents.last else { return Ok(()) };
-        let mut writer = Writer::begin(connection, file)?;
+        let mut writer = Writer::begin(database, file)?;
         writer.set_source("tabane status")?;
         writer.job(self.job_until(cluster, *time))?;
         writer.commit()?;

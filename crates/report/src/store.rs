@@ -1,9 +1,9 @@
 //! What an import writes, within one transaction.
 
 use crate::clock::{Nanos, SECOND};
+use crate::database::{Database, Transaction, Value, values};
 use crate::sources::{COUNTER_COUNT, Counters, Job, Node, Reading, Sink, Subject};
 use crate::{place, words};
-use rusqlite::{Connection, ToSql, Transaction, params};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -14,7 +14,8 @@ const SERIES_REMEMBERED_MAX: usize = 1 << 16;
 /// What is noted of one source; beyond that it is counted.
 const EVENTS_MAX: u64 = 10_000;
 
-const INSERT_SAMPLE: &str = "INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+const INSERT_SAMPLE: &str = "INSERT INTO samples
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
     ON CONFLICT DO NOTHING";
 /// A sample that was cut is completed by the same one of a longer log.
 const COMPLETE_SAMPLE: &str = "UPDATE samples SET
@@ -34,24 +35,25 @@ const COMPLETE_SAMPLE: &str = "UPDATE samples SET
 /// What is known of a job grows. An older run of an id that was used again is not told of any more.
 const UPSERT_JOB: &str = "INSERT INTO jobs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
     ON CONFLICT (job_id) DO UPDATE SET
-        lustre_id = coalesce(excluded.lustre_id, lustre_id), name = coalesce(excluded.name, name),
-        user = coalesce(excluded.user, user), state = coalesce(excluded.state, state),
-        start_ns = coalesce(excluded.start_ns, start_ns), nodes = coalesce(excluded.nodes, nodes),
-        end_ns = CASE WHEN excluded.start_ns > end_ns THEN excluded.end_ns
-                      ELSE coalesce(excluded.end_ns, end_ns) END
-    WHERE (excluded.start_ns IS NULL OR start_ns IS NULL OR excluded.start_ns >= start_ns)
-        AND (excluded.lustre_id IS NOT NULL AND excluded.lustre_id IS NOT lustre_id
-            OR excluded.name IS NOT NULL AND excluded.name IS NOT name
-            OR excluded.user IS NOT NULL AND excluded.user IS NOT user
-            OR excluded.state IS NOT NULL AND excluded.state IS NOT state
-            OR excluded.start_ns IS NOT NULL AND excluded.start_ns IS NOT start_ns
-            OR excluded.end_ns IS NOT NULL AND excluded.end_ns IS NOT end_ns
-            OR excluded.nodes IS NOT NULL AND excluded.nodes IS NOT nodes)";
+        lustre_id = coalesce(excluded.lustre_id, jobs.lustre_id), name = coalesce(excluded.name, jobs.name),
+        \"user\" = coalesce(excluded.\"user\", jobs.\"user\"), state = coalesce(excluded.state, jobs.state),
+        start_ns = coalesce(excluded.start_ns, jobs.start_ns), nodes = coalesce(excluded.nodes, jobs.nodes),
+        end_ns = CASE WHEN excluded.start_ns > jobs.end_ns THEN excluded.end_ns
+                      ELSE coalesce(excluded.end_ns, jobs.end_ns) END
+    WHERE (excluded.start_ns IS NULL OR jobs.start_ns IS NULL OR excluded.start_ns >= jobs.start_ns)
+        AND (excluded.lustre_id IS NOT NULL AND excluded.lustre_id IS DISTINCT FROM jobs.lustre_id
+            OR excluded.name IS NOT NULL AND excluded.name IS DISTINCT FROM jobs.name
+            OR excluded.\"user\" IS NOT NULL AND excluded.\"user\" IS DISTINCT FROM jobs.\"user\"
+            OR excluded.state IS NOT NULL AND excluded.state IS DISTINCT FROM jobs.state
+            OR excluded.start_ns IS NOT NULL AND excluded.start_ns IS DISTINCT FROM jobs.start_ns
+            OR excluded.end_ns IS NOT NULL AND excluded.end_ns IS DISTINCT FROM jobs.end_ns
+            OR excluded.nodes IS NOT NULL AND excluded.nodes IS DISTINCT FROM jobs.nodes)";
 const UPSERT_NODE: &str = "INSERT INTO nodes VALUES (?1, ?2, ?3, ?4)
-    ON CONFLICT (name) DO UPDATE SET rack = coalesce(excluded.rack, rack), x = coalesce(excluded.x, x),
-        y = coalesce(excluded.y, y)
-    WHERE excluded.rack IS NOT NULL AND excluded.rack IS NOT rack OR excluded.x IS NOT NULL AND excluded.x IS NOT x
-        OR excluded.y IS NOT NULL AND excluded.y IS NOT y";
+    ON CONFLICT (name) DO UPDATE SET rack = coalesce(excluded.rack, nodes.rack), x = coalesce(excluded.x, nodes.x),
+        y = coalesce(excluded.y, nodes.y)
+    WHERE excluded.rack IS NOT NULL AND excluded.rack IS DISTINCT FROM nodes.rack
+        OR excluded.x IS NOT NULL AND excluded.x IS DISTINCT FROM nodes.x
+        OR excluded.y IS NOT NULL AND excluded.y IS DISTINCT FROM nodes.y";
 
 /// How much an import changed.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -108,22 +110,18 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub fn begin(connection: &'a mut Connection, file: &'a Path) -> Outcome<Writer<'a>> {
-        let begun = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate);
-        let transaction = begun.map_err(|error| place::about(file, &error))?;
-        place::make_tables(&transaction).map_err(|error| place::about(file, &error))?;
+    pub fn begin(database: &'a Database, file: &'a Path) -> Outcome<Writer<'a>> {
+        let transaction = database.begin().map_err(|error| place::about(file, &error))?;
+        place::make_tables(database).map_err(|error| place::about(file, &error))?;
         let (source, known) = (String::new(), HashMap::new());
         Ok(Writer { transaction, file, source, skipped_of_source: 0, known, tally: Tally::default() })
     }
 
     /// The id, or the first of `ID.2`, `ID.3`, ... that no job has.
     pub fn free_id(&self, id: &str) -> Outcome<String> {
-        let mut statement = self
-            .transaction
-            .prepare_cached("SELECT 1 FROM jobs WHERE job_id = ?1")
-            .map_err(|error| place::about(self.file, &error))?;
         let (mut free, mut number) = (id.to_owned(), 1);
-        while statement.exists([&free]).map_err(|error| place::about(self.file, &error))? {
+        let count = "SELECT count(*) FROM jobs WHERE job_id = ?1";
+        while self.look_up(count, values![&free])? > 0 {
             number += 1;
             free = format!("{id}.{number}");
         }
@@ -156,30 +154,30 @@ impl<'a> Writer<'a> {
     /// Adds to a server's clock, where nothing else is known of it.
     pub fn set_clock_offset(&mut self, server: &str, offset: Nanos) -> Outcome {
         let server = self.server(server)?;
-        self.execute("UPDATE servers SET clock_offset_ns = ?1 WHERE server = ?2", &[&offset, &server])?;
+        self.execute("UPDATE servers SET clock_offset_ns = ?1 WHERE server = ?2", values![offset, server])?;
         Ok(())
     }
 
-    fn execute(&self, statement: &str, values: &[&dyn ToSql]) -> Outcome<usize> {
-        let mut statement =
-            self.transaction.prepare_cached(statement).map_err(|error| place::about(self.file, &error))?;
-        statement.execute(values).map_err(|error| place::about(self.file, &error))
+    fn execute(&self, statement: &str, values: &[Value<'_>]) -> Outcome<u64> {
+        self.transaction.database.execute(statement, values).map_err(|error| place::about(self.file, &error))
     }
 
-    fn look_up(&self, statement: &str, values: &[&dyn ToSql]) -> Outcome<i64> {
-        let mut statement =
-            self.transaction.prepare_cached(statement).map_err(|error| place::about(self.file, &error))?;
-        statement.query_row(values, |row| row.get(0)).map_err(|error| place::about(self.file, &error))
+    fn look_up(&self, statement: &str, values: &[Value<'_>]) -> Outcome<i64> {
+        let found = self.transaction.database.only(statement, values, |row| row.get(0));
+        found.map_err(|error| place::about(self.file, &error))
     }
 
     fn server(&self, name: &str) -> Outcome<i64> {
-        self.execute("INSERT INTO servers (name) VALUES (?1) ON CONFLICT DO NOTHING", &[&name])?;
-        self.look_up("SELECT server FROM servers WHERE name = ?1", &[&name])
+        self.execute("INSERT INTO servers (name) VALUES (?1) ON CONFLICT DO NOTHING", values![name])?;
+        self.look_up("SELECT server FROM servers WHERE name = ?1", values![name])
     }
 
     fn note(&mut self, line: u64, why: &str) -> Outcome {
         let line = i64::try_from(line).unwrap_or(i64::MAX);
-        self.execute("INSERT INTO events VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING", &[&self.source, &line, &why])?;
+        self.execute(
+            "INSERT INTO events VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+            values![&self.source, line, why],
+        )?;
         Ok(())
     }
 
@@ -208,13 +206,13 @@ impl<'a> Writer<'a> {
             return Ok(series);
         }
         let server = self.server(&reading.server)?;
-        let values: [&dyn ToSql; 4] = [&server, &kind, part, &job];
+        let values: &[Value<'_>; 4] = values![server, kind, part, job];
         self.execute(
-            "INSERT INTO series (server, kind, part, job) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            &values,
+            "INSERT INTO series (server, kind, part, job) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+            values,
         )?;
-        let series =
-            self.look_up("SELECT series FROM series WHERE server = ? AND kind = ? AND part = ? AND job = ?", &values)?;
+        let known = "SELECT series FROM series WHERE server = ?1 AND kind = ?2 AND part = ?3 AND job = ?4";
+        let series = self.look_up(known, values)?;
         if self.known.len() >= SERIES_REMEMBERED_MAX {
             self.known.clear();
         }
@@ -222,9 +220,9 @@ impl<'a> Writer<'a> {
         Ok(series)
     }
 
-    fn complete_sample(&self, series: i64, time: Nanos, counters: &Counters) -> Outcome<usize> {
-        let mut values: Vec<&dyn ToSql> = vec![&series, &time];
-        values.extend(counters.iter().map(|counter| counter as &dyn ToSql));
+    fn complete_sample(&self, series: i64, time: Nanos, counters: &Counters) -> Outcome<u64> {
+        let mut values = values![series, time].to_vec();
+        values.extend(counters.iter().map(|counter| Value::from(*counter)));
         self.execute(COMPLETE_SAMPLE, &values)
     }
 }
@@ -233,17 +231,20 @@ const _: () = assert!(COUNTER_COUNT == 11, "the statements above list the counte
 
 impl Sink for Writer<'_> {
     fn job(&mut self, job: Job) -> Outcome {
-        let values = params![job.id, job.lustre_id, job.name, job.user, job.state, job.start, job.end, job.nodes];
+        let Job { id, lustre_id, name, user, state, start, end, nodes } = &job;
+        let values = values![id, lustre_id, name, user, state, *start, *end, nodes];
         self.tally.jobs += 1;
-        self.tally.jobs_changed += self.execute(UPSERT_JOB, values)? as u64;
+        self.tally.jobs_changed += self.execute(UPSERT_JOB, values)?;
         Ok(())
     }
 
     fn node(&mut self, node: Node) -> Outcome {
-        let mut changed = self.execute(UPSERT_NODE, params![node.name, node.rack, node.x, node.y])?;
+        let mut changed = self.execute(UPSERT_NODE, values![&node.name, &node.rack, node.x, node.y])?;
         for server in &node.servers {
-            changed +=
-                self.execute("INSERT INTO node_servers VALUES (?1, ?2) ON CONFLICT DO NOTHING", &[&node.name, server])?;
+            changed += self.execute(
+                "INSERT INTO node_servers VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+                values![&node.name, server],
+            )?;
         }
         self.tally.nodes += 1;
         self.tally.nodes_changed += u64::from(changed > 0);
@@ -252,14 +253,14 @@ impl Sink for Writer<'_> {
 
     fn reading(&mut self, reading: Reading) -> Outcome {
         let series = self.series(&reading)?;
-        let mut values: Vec<&dyn ToSql> = vec![&series, &reading.time, &reading.snapshot, &reading.since];
-        values.extend(reading.counters.iter().map(|counter| counter as &dyn ToSql));
+        let mut values = values![series, reading.time, reading.snapshot, reading.since].to_vec();
+        values.extend(reading.counters.iter().map(|counter| Value::from(*counter)));
         let mut changed = self.execute(INSERT_SAMPLE, &values)?;
         if changed == 0 {
             changed = self.complete_sample(series, reading.time, &reading.counters)?;
         }
         self.tally.samples += 1;
-        self.tally.samples_new += changed as u64;
+        self.tally.samples_new += changed;
         Ok(())
     }
 

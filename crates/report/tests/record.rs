@@ -54,6 +54,34 @@ fn until_input_ends() {
     assert_eq!((rows.len(), rows[0]["servers"].as_str()), (1, "2"));
 }
 
+/// Goal: a server that answers again, or for the first time, is asked for what it has kept meanwhile; the others' gap
+/// is none, and they are asked no more than usual while it is away.
+#[test]
+fn servers_that_come_back() {
+    let scratch = Scratch::new("record-back");
+    stand_in(&scratch);
+    let away = |document: &str| {
+        let mut document: serde_json::Value = serde_json::from_str(document).unwrap();
+        document["servers"][1]["report"] = serde_json::Value::Null;
+        document["servers"][1]["reason"] = "it does not answer".into();
+        format!("{document:#}\n")
+    };
+    for number in 0..2 {
+        scratch.file(&format!("answer.{number}"), &away(&scratch.text(&format!("answer.{number}"))));
+    }
+    scratch.done("record p.db --tabane ./tabane --cluster x --every 0.01 --id 7 --runs 3");
+    let asked = scratch.text("asked");
+    let counts: Vec<_> = asked
+        .lines()
+        .map(|line| line.split_once("--sample-count=").map(|(_, rest)| rest.split_once(' ').unwrap().0))
+        .collect();
+    assert_eq!(counts[..3], [None, Some("3"), Some("3")], "{asked}");
+    // As it never answered, all.
+    assert!(counts.len() == 4 && counts[3].unwrap().parse::<u64>().unwrap() > 1_000_000_000, "{asked}");
+    let told = scratch.done("job 7 p.db");
+    assert!(told.contains("servers: 2"), "{told}");
+}
+
 /// Goal: without a name the job is called by the cluster; a cluster that never answers is a failure, one that answers
 /// at last is not, and a program that is not there is named.
 #[test]

@@ -118,6 +118,36 @@ fn files_with_several_names_are_not_lent() {
     lend_again(&harness, &looker);
 }
 
+/// Goal: what a contact had open for a client stays open when the contact dies, also for a client that has as many
+/// files open at the home as it may have.
+/// Method: one at the home, where one is allowed, and one through the contact, which dies and whose time passes; the
+/// file has lost its name.
+#[test]
+fn what_a_dead_contact_had_open_has_room() {
+    let harness = cluster_with_bounds(3, GRACE, Bounds { session_open_files: 1, ..Bounds::default() });
+    let owner = harness.add_client();
+    let looker = looker(&harness, Credentials::new(0, 0));
+    lend(&harness, &owner, &looker);
+    // What was closed is told later.
+    harness.world.run_for(SECOND);
+    let files = run(&harness, &looker, async |fs| {
+        let near = fs.open(&beside(&fs, "g"), &creating()).await.expect("create");
+        let through = fs.open(b"/f", &OpenHow::reading()).await.expect("open");
+        let refused = fs.open(&beside(&fs, "h"), &creating()).await.err().expect("it has one open");
+        assert_eq!(refused.status, Status::TooManyOpen);
+        (near, through)
+    });
+    harness.kill(places(&harness, "f").1);
+    run(&harness, &owner, async |fs| fs.unlink(b"/f").await.expect("unlink"));
+    harness.world.run_for(4 * GRACE);
+    run(&harness, &looker, async move |fs| {
+        let (near, through) = files;
+        assert_eq!(fs.stat_file(&through).await.expect("it is open").link_count, 0);
+        fs.close(&through).await;
+        fs.close(&near).await;
+    });
+}
+
 /// Waits until no server has anything open, and no sessions of servers are left.
 fn wait_until_closed(harness: &Harness) {
     let open = || harness.audits().iter().map(|(_, audit)| audit.open_files + audit.orphans).sum::<u64>();

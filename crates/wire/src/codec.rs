@@ -134,6 +134,36 @@ impl<'a, const N: usize> Decode<'a> for [u8; N] {
     }
 }
 
+impl<const N: usize> Encode for [u64; N] {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.iter().for_each(|number| number.encode(out));
+    }
+}
+
+impl<'a, const N: usize> Decode<'a> for [u64; N] {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let mut array = [0; N];
+        for number in &mut array {
+            *number = u64::decode(input)?;
+        }
+        Ok(array)
+    }
+}
+
+/// A text as its bytes.
+impl Encode for String {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.as_bytes().encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for String {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let text = std::str::from_utf8(<&[u8]>::decode(input)?).map_err(|_| Malformed("text is not UTF-8"))?;
+        Ok(text.to_owned())
+    }
+}
+
 /// A list with its count in front (32 bits). The count is checked against the bytes that are there.
 impl<T: Encode> Encode for Vec<T> {
     fn encode(&self, out: &mut Vec<u8>) {

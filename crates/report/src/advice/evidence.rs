@@ -3,6 +3,7 @@
 use crate::analysis::{Number, Row, Whose};
 use crate::asked::Asked;
 use crate::clock::Nanos;
+use crate::database;
 use crate::failure::Outcome;
 use crate::sources::tabane::OPERATION_PREFIX;
 use jiff::tz::TimeZone;
@@ -46,7 +47,7 @@ impl Evidence {
         let count = (asked.job.end - asked.job.start) / question.interval + 1;
         let most = (ROWS_MAX / asked.found.names.len().max(1) as i64).max(INTERVALS_LEAST);
         question.interval *= (count + most - 1) / most;
-        let failed = |error: rusqlite::Error| asked.failed(error);
+        let failed = |error: database::Error| asked.failed(error);
         let counted = question.is_counted().map_err(failed)?;
         let (mut servers, mut others, mut all) = (Vec::new(), BTreeMap::<String, f64>::new(), 0.0);
         for (name, _) in &asked.found.names {

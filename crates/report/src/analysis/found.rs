@@ -1,9 +1,9 @@
 //! Which job, which nodes, which servers.
 
 use crate::clock::{self, Nanos};
+use crate::database::{self, Database, values};
 use crate::failure::{Failure, Outcome};
 use crate::{host_list, place, words};
-use rusqlite::{Connection, OptionalExtension};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -47,20 +47,20 @@ pub struct Servers {
 }
 
 /// Finds a job by the id of the batch system, or by what Lustre calls it.
-pub fn find(connection: &Connection, file: &Path, id: &str) -> Outcome<FoundJob> {
-    let failed = |error: rusqlite::Error| place::about(file, &error);
+pub fn find(database: &Database, file: &Path, id: &str) -> Outcome<FoundJob> {
+    let failed = |error: database::Error| place::about(file, &error);
     let by = |column: &str| {
         let statement = format!(
-            "SELECT job_id, lustre_id, name, user, state, start_ns, end_ns, nodes FROM jobs WHERE {column} = ?1"
+            "SELECT job_id, lustre_id, name, \"user\", state, start_ns, end_ns, nodes FROM jobs WHERE {column} = ?1"
         );
-        connection.query_row(&statement, [id], read_job).optional()
+        database.first(&statement, values![id], read_job)
     };
     let found = match by("job_id").map_err(failed)? {
         Some(found) => Some(found),
         None => by("lustre_id").map_err(failed)?,
     };
     let Some((mut job, start, end, nodes)) = found else {
-        return Err(unknown_job(connection, file, id).map_err(failed)?);
+        return Err(unknown_job(database, file, id).map_err(failed)?);
     };
     let Some(start) = start else {
         return Err(Failure::failed(format!("job {} has not begun, as far as is known", words::name(id))));
@@ -81,7 +81,7 @@ pub fn find(connection: &Connection, file: &Path, id: &str) -> Outcome<FoundJob>
 
 type JobRow = (FoundJob, Option<Nanos>, Option<Nanos>, Option<String>);
 
-fn read_job(row: &rusqlite::Row<'_>) -> rusqlite::Result<JobRow> {
+fn read_job(row: &database::Row<'_>) -> database::Result<JobRow> {
     let job = FoundJob {
         id: row.get(0)?,
         lustre_id: row.get(1)?,
@@ -96,9 +96,9 @@ fn read_job(row: &rusqlite::Row<'_>) -> rusqlite::Result<JobRow> {
     Ok((job, row.get(5)?, row.get(6)?, row.get(7)?))
 }
 
-fn unknown_job(connection: &Connection, file: &Path, id: &str) -> rusqlite::Result<Failure> {
+fn unknown_job(database: &Database, file: &Path, id: &str) -> database::Result<Failure> {
     let (count, first, last): (i64, Option<String>, Option<String>) =
-        connection.query_row("SELECT count(*), min(job_id), max(job_id) FROM jobs", [], |row| {
+        database.only("SELECT count(*), min(job_id), max(job_id) FROM jobs", &[], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?;
     let there = match (first, last) {
@@ -112,16 +112,16 @@ fn unknown_job(connection: &Connection, file: &Path, id: &str) -> rusqlite::Resu
 }
 
 /// The servers of a job: those of its nodes, and those that have counted it; if there are none of these, all.
-pub fn servers_of(connection: &Connection, job: &FoundJob, lustre_ids: &[String]) -> rusqlite::Result<Servers> {
+pub fn servers_of(database: &Database, job: &FoundJob, lustre_ids: &[String]) -> database::Result<Servers> {
     let mut counted: BTreeMap<String, u64> = BTreeMap::new();
     let mut found = Servers::default();
-    let mut known = connection.prepare("SELECT 1 FROM nodes WHERE name = ?1")?;
-    let mut servers = connection.prepare("SELECT server FROM node_servers WHERE node = ?1")?;
+    let known = "SELECT name FROM nodes WHERE name = ?1";
+    let servers = "SELECT server FROM node_servers WHERE node = ?1";
     for node in &job.nodes {
-        for server in servers.query_map([node], |row| row.get::<_, String>(0))? {
-            *counted.entry(server?).or_default() += 1;
+        for server in database.query(servers, values![node], |row| row.get::<String>(0))? {
+            *counted.entry(server).or_default() += 1;
         }
-        if !known.exists([node])? {
+        if database.first(known, values![node], |_| Ok(()))?.is_none() {
             found.unknown_count += 1;
             if found.unknown_nodes.len() < NAMED_MAX {
                 found.unknown_nodes.push(node.clone());
@@ -129,7 +129,7 @@ pub fn servers_of(connection: &Connection, job: &FoundJob, lustre_ids: &[String]
         }
     }
     let by_nodes = !counted.is_empty();
-    let by_job = job_servers(connection, lustre_ids)?;
+    let by_job = job_servers(database, lustre_ids)?;
     found.how = match (by_nodes, by_job.is_empty()) {
         (true, true) => "the I/O servers of its nodes",
         (true, false) => "the I/O servers of its nodes, and those that have counted it",
@@ -140,25 +140,20 @@ pub fn servers_of(connection: &Connection, job: &FoundJob, lustre_ids: &[String]
         counted.entry(server).or_default();
     }
     if counted.is_empty() {
-        let mut all = connection.prepare("SELECT name FROM servers")?;
-        for server in all.query_map([], |row| row.get::<_, String>(0))? {
-            counted.insert(server?, 0);
-        }
+        let all = database.query("SELECT name FROM servers", &[], |row| row.get::<String>(0))?;
+        counted.extend(all.into_iter().map(|server| (server, 0)));
     }
     found.names = counted.into_iter().collect();
     found.names.sort_by_cached_key(|(name, _)| natural(name));
     Ok(found)
 }
 
-fn job_servers(connection: &Connection, lustre_ids: &[String]) -> rusqlite::Result<BTreeSet<String>> {
-    let mut statement = connection.prepare(
-        "SELECT DISTINCT servers.name FROM series JOIN servers USING (server) WHERE series.job = ?1 AND job <> ''",
-    )?;
+fn job_servers(database: &Database, lustre_ids: &[String]) -> database::Result<BTreeSet<String>> {
+    let counting =
+        "SELECT DISTINCT servers.name FROM series JOIN servers USING (server) WHERE series.job = ?1 AND job <> ''";
     let mut found = BTreeSet::new();
     for id in lustre_ids {
-        for server in statement.query_map([id], |row| row.get::<_, String>(0))? {
-            found.insert(server?);
-        }
+        found.extend(database.query(counting, values![id], |row| row.get::<String>(0))?);
     }
     Ok(found)
 }

@@ -18,14 +18,14 @@ pub use numbers::Number;
 pub use samples::HowKnown;
 
 use crate::clock::{Nanos, SECOND};
+use crate::database::{self, Database};
 use crate::failure::{Failure, Outcome};
 use crate::options::INTERVALS_MAX;
 use grid::Grid;
-use rusqlite::Connection;
 
 /// What is asked of a job.
 pub struct Question<'a> {
-    pub connection: &'a Connection,
+    pub database: &'a Database,
     pub job: &'a FoundJob,
     pub service: &'a str,
     /// What Lustre calls the job.
@@ -35,11 +35,11 @@ pub struct Question<'a> {
 
 impl Question<'_> {
     /// How a server was in the job's time, and what the job did there.
-    pub fn profile(&self, server: &str) -> rusqlite::Result<Profile> {
-        let clock = samples::clock_of(self.connection, server, self.job)?;
+    pub fn profile(&self, server: &str) -> database::Result<Profile> {
+        let clock = samples::clock_of(self.database, server, self.job)?;
         let mut grid = Grid::new(self.job.start, self.job.end, self.interval);
-        for series in samples::series_of(self.connection, server, self.service, &self.lustre_ids)? {
-            let rows = samples::read(self.connection, &series, self.job, &clock)?;
+        for series in samples::series_of(self.database, server, self.service, &self.lustre_ids)? {
+            let rows = samples::read(self.database, &series, self.job, &clock)?;
             let pieces = pieces::between(&rows, &series, Some(self.job.start), self.interval);
             grid.add(&series, &pieces);
         }
@@ -49,15 +49,15 @@ impl Question<'_> {
 
 /// The interval that was asked for, or that of the samples. Errors: more intervals than are read.
 pub fn interval_of(
-    connection: &Connection,
+    database: &Database,
     job: &FoundJob,
     servers: &[String],
     service: &str,
     wanted: Option<f64>,
-) -> Outcome<rusqlite::Result<Nanos>> {
+) -> Outcome<database::Result<Nanos>> {
     let least = (job.end - job.start) / INTERVALS_MAX + 1;
     let Some(seconds) = wanted else {
-        return Ok(samples::spacing_of(connection, job, servers, service)
+        return Ok(samples::spacing_of(database, job, servers, service)
             .map(|spacing| spacing.unwrap_or(60 * SECOND).max(SECOND).max(least)));
     };
     let interval = (seconds * 1e9).min(1e18) as Nanos;

@@ -14,8 +14,8 @@ use super::pieces::{self, Piece};
 use super::samples::{self, Clock, Kind, Series};
 use super::{FoundJob, Question};
 use crate::clock::Nanos;
+use crate::database::{self, Database, values};
 use crate::sources::Counter;
-use rusqlite::{Connection, OptionalExtension, params};
 
 /// What is of the time in which somebody was in the way: intervals with this part of the worst one's waiting at least.
 const EPISODE_PART: f64 = 0.1;
@@ -170,13 +170,13 @@ pub struct Episode {
 
 impl<'a> Question<'a> {
     /// How long the job's requests waited at a server. `counted`: whether Lustre has counted the job anywhere.
-    pub fn waiting(&'a self, server: &str, counted: bool) -> rusqlite::Result<Waiting<'a>> {
-        let clock = samples::clock_of(self.connection, server, self.job)?;
+    pub fn waiting(&'a self, server: &str, counted: bool) -> database::Result<Waiting<'a>> {
+        let clock = samples::clock_of(self.database, server, self.job)?;
         let axis = Axis::new(self.job.start, self.job.end, self.interval);
         let mut intervals = vec![Interval::default(); axis.count()];
-        let all = samples::series_of(self.connection, server, self.service, &[])?;
+        let all = samples::series_of(self.database, server, self.service, &[])?;
         for series in all.iter().filter(|series| matches!(series.kind, Kind::Service | Kind::Target)) {
-            let samples = samples::read(self.connection, series, self.job, &clock)?;
+            let samples = samples::read(self.database, series, self.job, &clock)?;
             for piece in pieces::between(&samples, series, None, self.interval).iter().filter(|piece| !piece.gap) {
                 axis.share_out(piece, |index, part, _| intervals[index].add(series.kind, piece, part));
             }
@@ -197,10 +197,10 @@ impl<'a> Question<'a> {
     }
 
     /// Whether Lustre has counted the job anywhere.
-    pub fn is_counted(&self) -> rusqlite::Result<bool> {
-        let mut statement = self.connection.prepare("SELECT 1 FROM series WHERE job = ?1 AND job <> ''")?;
+    pub fn is_counted(&self) -> database::Result<bool> {
+        let known = "SELECT series FROM series WHERE job = ?1 AND job <> '' LIMIT 1";
         for id in &self.lustre_ids {
-            if statement.exists([id])? {
+            if self.database.first(known, values![id], |_| Ok(()))?.is_some() {
                 return Ok(true);
             }
         }
@@ -237,8 +237,8 @@ impl Interval {
 
 impl Waiting<'_> {
     /// Sums up what all jobs did here, then what waiting that makes.
-    fn look_at_jobs(&mut self, counted: bool) -> rusqlite::Result<()> {
-        let listed = listed(self.question.connection, &self.server)?;
+    fn look_at_jobs(&mut self, counted: bool) -> database::Result<()> {
+        let listed = listed(self.question.database, &self.server)?;
         let (own, others): (Vec<Listed>, Vec<Listed>) =
             listed.into_iter().partition(|job| self.question.lustre_ids.contains(&job.id));
         let (axis, question, clock) = (self.axis, self.question, self.clock);
@@ -287,7 +287,7 @@ impl Waiting<'_> {
     }
 
     /// What another job has to do with the waiting; none if it did nothing here while the job waited.
-    pub fn of_other(&self, number: usize) -> rusqlite::Result<Option<Blame>> {
+    pub fn of_other(&self, number: usize) -> database::Result<Option<Blame>> {
         let job = &self.others[number];
         let mut done: Vec<(usize, Done)> = Vec::new();
         each_piece(self.question, &self.server, &self.clock, job, false, |piece| {
@@ -369,15 +369,12 @@ impl Waiting<'_> {
 }
 
 /// The jobs in `job_stats` of a server.
-fn listed(connection: &Connection, server: &str) -> rusqlite::Result<Vec<Listed>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT job, series, part FROM series JOIN servers USING (server)
-         WHERE servers.name = ?1 AND kind = 'job' AND job <> '' ORDER BY job, part",
-    )?;
+fn listed(database: &Database, server: &str) -> database::Result<Vec<Listed>> {
+    let all = "SELECT job, series, part FROM series JOIN servers USING (server)
+               WHERE servers.name = ?1 AND kind = 'job' AND job <> '' ORDER BY job, part";
+    let read = |row: &database::Row<'_>| Ok((row.get::<String>(0)?, (row.get::<i64>(1)?, row.get::<String>(2)?)));
     let mut found: Vec<Listed> = Vec::new();
-    let mut rows = statement.query([server])?;
-    while let Some(row) = rows.next()? {
-        let (id, series): (String, (i64, String)) = (row.get(0)?, (row.get(1)?, row.get(2)?));
+    for (id, series) in database.query(all, values![server], read)? {
         match found.last_mut().filter(|last| last.id == id) {
             Some(last) => last.series.push(series),
             None => found.push(Listed { id, series: vec![series] }),
@@ -394,19 +391,16 @@ fn each_piece(
     listed: &Listed,
     is_own: bool,
     mut each: impl FnMut(&Piece),
-) -> rusqlite::Result<()> {
+) -> database::Result<()> {
     for (series, target) in &listed.series {
         let series = Series::of_job(*series);
-        let samples = samples::read(question.connection, &series, question.job, clock)?;
+        let samples = samples::read(question.database, &series, question.job, clock)?;
         // A first sample from before the job's time has nothing to tell of it.
         let first_inside = samples.first().is_some_and(|first| first.time > question.job.start);
         let counted_from = if first_inside {
-            let before = samples::target_before(question.connection, server, target, &series, clock)?;
-            let start = if is_own {
-                Some(question.job.start)
-            } else {
-                start_of(question.connection, &listed.id, question.job)?
-            };
+            let before = samples::target_before(question.database, server, target, &series, clock)?;
+            let start =
+                if is_own { Some(question.job.start) } else { start_of(question.database, &listed.id, question.job)? };
             before.max(start)
         } else {
             None
@@ -420,10 +414,8 @@ fn each_piece(
 }
 
 /// When another job began, if the place knows it.
-fn start_of(connection: &Connection, id: &str, job: &FoundJob) -> rusqlite::Result<Option<Nanos>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT start_ns FROM jobs WHERE job_id = ?1 OR lustre_id = ?1 ORDER BY job_id = ?1 DESC LIMIT 1",
-    )?;
-    let start = statement.query_row(params![id], |row| row.get::<_, Option<Nanos>>(0)).optional()?.flatten();
+fn start_of(database: &Database, id: &str, job: &FoundJob) -> database::Result<Option<Nanos>> {
+    let known = "SELECT start_ns FROM jobs WHERE job_id = ?1 OR lustre_id = ?1 ORDER BY job_id = ?1 DESC LIMIT 1";
+    let start = database.first(known, values![id], |row| row.get::<Option<Nanos>>(0))?.flatten();
     Ok(start.filter(|start| *start < job.end))
 }

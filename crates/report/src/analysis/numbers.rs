@@ -4,6 +4,7 @@
 use super::axis::Axis;
 use super::{Question, pieces, samples};
 use crate::clock::Nanos;
+use crate::database;
 use crate::sources::Counter;
 use std::collections::BTreeMap;
 
@@ -30,12 +31,12 @@ impl Number {
 
 impl Question<'_> {
     /// All numbers of a server, by name.
-    pub fn numbers(&self, server: &str) -> rusqlite::Result<BTreeMap<String, Number>> {
-        let clock = samples::clock_of(self.connection, server, self.job)?;
+    pub fn numbers(&self, server: &str) -> database::Result<BTreeMap<String, Number>> {
+        let clock = samples::clock_of(self.database, server, self.job)?;
         let axis = Axis::new(self.job.start, self.job.end, self.interval);
         let mut found = BTreeMap::new();
-        for (name, series) in samples::numbers_of(self.connection, server)? {
-            let samples = samples::read(self.connection, &series, self.job, &clock)?;
+        for (name, series) in samples::numbers_of(self.database, server)? {
+            let samples = samples::read(self.database, &series, self.job, &clock)?;
             let index = Counter::Operations as usize;
             let values = samples.iter().filter(|sample| (self.job.start..=self.job.end).contains(&sample.time));
             let values = values.filter_map(|sample| Some((sample.time, sample.counters[index]?))).collect();

@@ -8,8 +8,8 @@
 
 use super::FoundJob;
 use crate::clock::{Nanos, SECOND};
+use crate::database::{self, Database, values};
 use crate::sources::{Counters, NETWORKS, Network};
-use rusqlite::{Connection, OptionalExtension, params};
 
 /// Samples that an offset and a spacing are told from.
 const LOOKED_AT_MAX: i64 = 10_000;
@@ -63,19 +63,19 @@ pub struct Sample {
 
 /// What is wanted of a server: its queue, its targets, the job at its targets, its networks.
 pub fn series_of(
-    connection: &Connection,
+    database: &Database,
     server: &str,
     service: &str,
     lustre_ids: &[String],
-) -> rusqlite::Result<Vec<Series>> {
+) -> database::Result<Vec<Series>> {
     let mut found = Vec::new();
-    let mut of = |condition: &str, kind: Kind, value: &str| -> rusqlite::Result<()> {
-        let mut statement = connection.prepare_cached(&format!(
+    let mut of = |condition: &str, kind: Kind, value: &str| -> database::Result<()> {
+        let statement = format!(
             "SELECT series FROM series JOIN servers USING (server)
              WHERE servers.name = ?1 AND {condition} ORDER BY part"
-        ))?;
-        for series in statement.query_map([server, value], |row| row.get(0))? {
-            found.push(Series { series: series?, kind });
+        );
+        for series in database.query(&statement, values![server, value], |row| row.get(0))? {
+            found.push(Series { series, kind });
         }
         Ok(())
     };
@@ -92,29 +92,24 @@ pub fn series_of(
 }
 
 /// The numbers that a server has told of itself, each by its name.
-pub fn numbers_of(connection: &Connection, server: &str) -> rusqlite::Result<Vec<(String, Series)>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT part, series FROM series JOIN servers USING (server)
-         WHERE servers.name = ?1 AND kind = 'number' ORDER BY part",
-    )?;
-    let read =
-        statement.query_map([server], |row| Ok((row.get(0)?, Series { series: row.get(1)?, kind: Kind::Number })))?;
-    read.collect()
+pub fn numbers_of(database: &Database, server: &str) -> database::Result<Vec<(String, Series)>> {
+    let all = "SELECT part, series FROM series JOIN servers USING (server)
+               WHERE servers.name = ?1 AND kind = 'number' ORDER BY part";
+    let read = |row: &database::Row<'_>| Ok((row.get(0)?, Series { series: row.get(1)?, kind: Kind::Number }));
+    database.query(all, values![server], read)
 }
 
-pub fn clock_of(connection: &Connection, server: &str, job: &FoundJob) -> rusqlite::Result<Clock> {
-    let mut statement = connection.prepare_cached(
-        "SELECT time_ns - snapshot_ns FROM series JOIN servers USING (server) JOIN samples USING (series)
-         WHERE servers.name = ?1 AND kind IN ('service', 'target') AND snapshot_ns IS NOT NULL
-             AND time_ns BETWEEN ?2 AND ?3 LIMIT ?4",
-    )?;
-    let read = statement.query_map(params![server, job.start, job.end, LOOKED_AT_MAX], |row| row.get(0))?;
-    let mut offsets = read.collect::<rusqlite::Result<Vec<Nanos>>>()?;
+pub fn clock_of(database: &Database, server: &str, job: &FoundJob) -> database::Result<Clock> {
+    let distances = "SELECT time_ns - snapshot_ns FROM series JOIN servers USING (server) JOIN samples USING (series)
+                     WHERE servers.name = ?1 AND kind IN ('service', 'target') AND snapshot_ns IS NOT NULL
+                         AND time_ns BETWEEN ?2 AND ?3 ORDER BY series, time_ns LIMIT ?4";
+    let window = values![server, job.start, job.end, LOOKED_AT_MAX];
+    let mut offsets: Vec<Nanos> = database.query(distances, window, |row| row.get(0))?;
     if let Some(offset) = median(&mut offsets) {
         return Ok(Clock { offset, how: HowKnown::Measured });
     }
-    let mut statement = connection.prepare_cached("SELECT clock_offset_ns FROM servers WHERE name = ?1")?;
-    Ok(match statement.query_row([server], |row| row.get::<_, Option<Nanos>>(0)).optional()?.flatten() {
+    let given = "SELECT clock_offset_ns FROM servers WHERE name = ?1";
+    Ok(match database.first(given, values![server], |row| row.get::<Option<Nanos>>(0))?.flatten() {
         Some(offset) => Clock { offset, how: HowKnown::Given },
         None => Clock { offset: 0, how: HowKnown::Believed },
     })
@@ -122,19 +117,17 @@ pub fn clock_of(connection: &Connection, server: &str, job: &FoundJob) -> rusqli
 
 /// The usual distance of two samples.
 pub fn spacing_of(
-    connection: &Connection,
+    database: &Database,
     job: &FoundJob,
     servers: &[String],
     service: &str,
-) -> rusqlite::Result<Option<Nanos>> {
+) -> database::Result<Option<Nanos>> {
     for server in servers {
-        for series in series_of(connection, server, service, &[])? {
-            let mut statement = connection.prepare_cached(
-                "SELECT time_ns FROM samples WHERE series = ?1 AND time_ns BETWEEN ?2 AND ?3 ORDER BY time_ns LIMIT ?4",
-            )?;
-            let read =
-                statement.query_map(params![series.series, job.start, job.end, LOOKED_AT_MAX], |row| row.get(0))?;
-            let times = read.collect::<rusqlite::Result<Vec<Nanos>>>()?;
+        for series in series_of(database, server, service, &[])? {
+            let first =
+                "SELECT time_ns FROM samples WHERE series = ?1 AND time_ns BETWEEN ?2 AND ?3 ORDER BY time_ns LIMIT ?4";
+            let window = values![series.series, job.start, job.end, LOOKED_AT_MAX];
+            let times: Vec<Nanos> = database.query(first, window, |row| row.get(0))?;
             let mut distances: Vec<Nanos> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
             if let Some(spacing) = median(&mut distances) {
                 // Collectors are late by milliseconds; what is meant are whole seconds.
@@ -151,18 +144,16 @@ fn median(values: &mut [Nanos]) -> Option<Nanos> {
 }
 
 /// The samples of the job's time in the axis's order, and one before and one after.
-pub fn read(connection: &Connection, series: &Series, job: &FoundJob, clock: &Clock) -> rusqlite::Result<Vec<Sample>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT * FROM samples WHERE series = ?1
-         AND time_ns >= coalesce((SELECT max(time_ns) FROM samples WHERE series = ?1 AND time_ns <= ?2), ?2)
-         AND time_ns <= coalesce((SELECT min(time_ns) FROM samples WHERE series = ?1 AND time_ns >= ?3), ?3)
-         ORDER BY time_ns",
-    )?;
+pub fn read(database: &Database, series: &Series, job: &FoundJob, clock: &Clock) -> database::Result<Vec<Sample>> {
+    let all = "SELECT * FROM samples WHERE series = ?1
+               AND time_ns >= coalesce((SELECT max(time_ns) FROM samples WHERE series = ?1 AND time_ns <= ?2), ?2)
+               AND time_ns <= coalesce((SELECT min(time_ns) FROM samples WHERE series = ?1 AND time_ns >= ?3), ?3)
+               ORDER BY time_ns";
     // Those with one clock lie elsewhere by the offset; of a network's nobody knows before.
     let has_one_clock = clock.how == HowKnown::Given || matches!(series.kind, Kind::Network(_));
     let shift = if has_one_clock { clock.offset } else { 0 };
     let (from, to) = (job.start.saturating_sub(shift.max(0)), job.end.saturating_add((-shift).max(0)));
-    let read = statement.query_map(params![series.series, from, to], |row| {
+    let mut samples = database.query(all, values![series.series, from, to], |row| {
         let (time, snapshot, since) = (row.get(1)?, row.get(2)?, row.get(3)?);
         let mut counters = Counters::default();
         for (index, counter) in counters.iter_mut().enumerate() {
@@ -170,25 +161,22 @@ pub fn read(connection: &Connection, series: &Series, job: &FoundJob, clock: &Cl
         }
         Ok(placed(series.kind, time, snapshot, since, counters, clock))
     })?;
-    let mut samples = read.collect::<rusqlite::Result<Vec<Sample>>>()?;
     samples.sort_by_key(|sample| sample.time);
     Ok(samples)
 }
 
 /// When a job's target was last looked at before the job's first sample: it had not counted the job then.
 pub fn target_before(
-    connection: &Connection,
+    database: &Database,
     server: &str,
     target: &str,
     job: &Series,
     clock: &Clock,
-) -> rusqlite::Result<Option<Nanos>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT max(time_ns) FROM samples WHERE time_ns < (SELECT min(time_ns) FROM samples WHERE series = ?1)
-         AND series = (SELECT series FROM series JOIN servers USING (server)
-                       WHERE servers.name = ?2 AND kind = 'target' AND part = ?3)",
-    )?;
-    let time: Option<Nanos> = statement.query_row(params![job.series, server, target], |row| row.get(0))?;
+) -> database::Result<Option<Nanos>> {
+    let last = "SELECT max(time_ns) FROM samples WHERE time_ns < (SELECT min(time_ns) FROM samples WHERE series = ?1)
+                AND series = (SELECT series FROM series JOIN servers USING (server)
+                              WHERE servers.name = ?2 AND kind = 'target' AND part = ?3)";
+    let time: Option<Nanos> = database.only(last, values![job.series, server, target], |row| row.get(0))?;
     // Times of the collector are on the axis as they are.
     let shift = if clock.how == HowKnown::Measured { 0 } else { clock.offset };
     Ok(time.map(|time| time.saturating_add(shift).max(0)))

@@ -15,6 +15,7 @@ use crate::analysis::{Blame, Row, Whose, natural};
 use crate::asked::Asked;
 use crate::clock::Nanos;
 use crate::csv_profile::write_whole;
+use crate::database;
 use crate::failure::{Failure, Outcome};
 use crate::options::{HtmlOptions, Measure};
 pub use crate::pictures::svg::escaped;
@@ -265,7 +266,7 @@ fn put_heat_maps(page: &mut String, asked: &Asked, gathered: &Gathered) {
 /// Who was in the way: where jobs are counted.
 fn put_neighbours(page: &mut String, asked: &Asked) -> Outcome {
     let question = asked.question();
-    let failed = |error: rusqlite::Error| asked.failed(error);
+    let failed = |error: database::Error| asked.failed(error);
     let counted = question.is_counted().map_err(failed)?;
     if !counted {
         return Ok(());

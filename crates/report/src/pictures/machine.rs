@@ -6,9 +6,9 @@ use super::colours::{Colours, LEGEND_HEIGHT};
 use super::servers::draw_head;
 use super::svg::Svg;
 use crate::analysis::FoundJob;
+use crate::database::{self, Database, values};
 use crate::options::{Measure, Scale};
 use crate::words;
-use rusqlite::Connection;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Places along one axis; what lies beyond shares one.
@@ -40,11 +40,10 @@ struct NodeRow {
 }
 
 /// By coordinates if nodes have them, else by racks, else in the order of their names.
-pub fn layout(connection: &Connection, job: &FoundJob) -> rusqlite::Result<Layout> {
-    let mut statement = connection.prepare("SELECT name, rack, x, y FROM nodes")?;
-    let read = statement
-        .query_map([], |row| Ok(NodeRow { name: row.get(0)?, rack: row.get(1)?, x: row.get(2)?, y: row.get(3)? }))?;
-    let mut nodes = read.collect::<rusqlite::Result<Vec<NodeRow>>>()?;
+pub fn layout(database: &Database, job: &FoundJob) -> database::Result<Layout> {
+    let read =
+        |row: &database::Row<'_>| Ok(NodeRow { name: row.get(0)?, rack: row.get(1)?, x: row.get(2)?, y: row.get(3)? });
+    let mut nodes = database.query("SELECT name, rack, x, y FROM nodes ORDER BY name", &[], read)?;
     if nodes.is_empty() {
         let of_job = |name: &String| NodeRow { name: name.clone(), rack: None, x: None, y: None };
         nodes = job.nodes.iter().map(of_job).collect();
@@ -134,8 +133,8 @@ pub struct Picture<'a> {
 }
 
 impl Picture<'_> {
-    pub fn draw(self, connection: &Connection, job: &FoundJob, layout: &Layout) -> rusqlite::Result<String> {
-        let cells = self.cells(connection, job, layout)?;
+    pub fn draw(self, database: &Database, job: &FoundJob, layout: &Layout) -> database::Result<String> {
+        let cells = self.cells(database, job, layout)?;
         let colours =
             Colours::new(self.measure, self.scale, cells.values().filter_map(|cell| cell.value), self.congested_from);
         let columns = cells.keys().map(|(x, _)| x + 1).max().unwrap_or(1) as f64;
@@ -172,12 +171,12 @@ impl Picture<'_> {
     /// The places that have nodes. Of several nodes the one counts whose server had to bear most.
     fn cells(
         &self,
-        connection: &Connection,
+        database: &Database,
         job: &FoundJob,
         layout: &Layout,
-    ) -> rusqlite::Result<BTreeMap<(i64, i64), Cell>> {
+    ) -> database::Result<BTreeMap<(i64, i64), Cell>> {
         let of_job: HashSet<&str> = job.nodes.iter().map(String::as_str).collect();
-        let mut statement = connection.prepare("SELECT server FROM node_servers WHERE node = ?1")?;
+        let servers = "SELECT server FROM node_servers WHERE node = ?1 ORDER BY server";
         let mut cells: BTreeMap<(i64, i64), Cell> = BTreeMap::new();
         for (name, x, y) in &layout.nodes {
             let cell = cells.entry((*x, *y)).or_default();
@@ -186,8 +185,8 @@ impl Picture<'_> {
             if cell.names.len() < NAMED_MAX {
                 cell.names.push(name.clone());
             }
-            for server in statement.query_map([name], |row| row.get::<_, String>(0))? {
-                let value = self.values.get(&server?).copied().flatten();
+            for server in database.query(servers, values![name], |row| row.get::<String>(0))? {
+                let value = self.values.get(&server).copied().flatten();
                 cell.value = cell.value.into_iter().chain(value).reduce(f64::max);
             }
         }

@@ -53,6 +53,7 @@ struct ServerReport {
     wall_clock_ns: Nanos,
     #[serde(default)]
     uptime_ns: Nanos,
+    started_ns: Option<Nanos>,
     #[serde(rename = "loop", default)]
     turns: Numbers,
     #[serde(default)]
@@ -75,6 +76,12 @@ struct ServerReport {
 }
 
 impl ServerReport {
+    /// When the server was started, by its clock, if it tells.
+    fn started(&self) -> Option<Nanos> {
+        let by_uptime = (self.uptime_ns > 0).then(|| self.wall_clock_ns.saturating_sub(self.uptime_ns));
+        self.started_ns.or(by_uptime)
+    }
+
     fn kept_operations(&self) -> impl Iterator<Item = (&str, &ClassReport)> {
         let all = self.operations.iter().map(|(name, operation)| (name.as_str(), operation));
         all.filter(|(name, _)| !OWN_OPERATIONS.contains(name) && name.len() <= OPERATION_NAME_SIZE_MAX)
@@ -217,6 +224,7 @@ struct SampleReport {
     #[serde(default)]
     number: i64,
     time_ns: Nanos,
+    started_ns: Option<Nanos>,
     #[serde(default)]
     clients: ClientTotals,
     #[serde(default)]
@@ -246,6 +254,12 @@ pub struct Documents {
     /// Of each server the last document: when that was by its clock, and its counters that are not there from the
     /// begin. What is there for the first time was 0 until then.
     last_documents: HashMap<String, (Nanos, HashSet<String>)>,
+    /// When each server was started whose counters were taken last, by its clock.
+    starts: HashMap<String, Nanos>,
+    /// When each server answered last, by the collector's clock if that is known.
+    answered: HashMap<String, Nanos>,
+    /// The servers that did not answer in the last document.
+    silent: HashSet<String>,
     /// Counters are taken to have been 0 when their server was started, which is told too.
     from_start: bool,
     /// When the first of all servers was started, as the axis sees it; only with the former.
@@ -294,6 +308,17 @@ pub fn read(
 impl Documents {
     pub fn from_start() -> Documents {
         Documents { from_start: true, ..Documents::default() }
+    }
+
+    /// When servers that did not answer in the last document, and do in this one, answered last; 0: never.
+    pub fn silent_since(&self, document: &[u8]) -> Option<Nanos> {
+        if self.silent.is_empty() {
+            return None;
+        }
+        let document: Document = serde_json::from_slice(document).ok()?;
+        let answering = document.servers.iter().filter(|server| server.report.is_some());
+        let names = answering.map(|server| server_of(&document.cluster, server.server));
+        names.filter(|name| self.silent.contains(name)).map(|name| self.answered.get(&name).copied().unwrap_or(0)).min()
     }
 
     fn line(&mut self, number: u64, line: &str, collected: Option<Nanos>, sink: &mut impl Sink) -> Outcome {
@@ -352,12 +377,14 @@ impl Documents {
             let servers = document.servers.iter().map(|server| name(server.server)).collect();
             sink.node(Node { name: node_of(&document.cluster), servers, ..Node::default() })?;
         }
+        self.silent.clear();
         for server in &document.servers {
             let name = name(server.server);
             match &server.report {
                 None => {
                     let why = server.reason.as_deref().unwrap_or("it did not answer");
                     sink.skipped(self.begun, &format!("{name}: {why}"))?;
+                    self.silent.insert(name);
                 }
                 Some(report) if report.wall_clock_ns < 0 => {
                     sink.skipped(self.begun, &format!("{name}: its clock is before 1970"))?;
@@ -365,6 +392,7 @@ impl Documents {
                 Some(report) => {
                     let time = collected.unwrap_or(report.wall_clock_ns);
                     self.last = Some((document.cluster.clone(), time));
+                    self.answered.insert(name.clone(), time);
                     self.server(&name, report, collected, sink)?;
                 }
             }
@@ -385,8 +413,10 @@ impl Documents {
             if sample.time_ns <= known || sample.time_ns >= report.wall_clock_ns {
                 continue;
             }
+            let started = sample.started_ns.or(report.started()).unwrap_or(0);
+            let moment = Moment { name, seen: sample.time_ns, started, offset, collected, line: self.begun };
+            self.restart(&moment, sample.started_ns, known, report, sink)?;
             known = sample.time_ns;
-            let moment = Moment { name, seen: sample.time_ns, offset, collected, line: self.begun };
             moment.classes(&sample.data, &sample.metadata, &sample.clients, sink)?;
             moment.waits(|reason| sample.waits_ns.get(reason).copied(), sink)?;
             moment.number("loop_busy_ns", sample.busy_ns, sink)?;
@@ -397,9 +427,12 @@ impl Documents {
             }
         }
         let last = report.samples.last().map(|sample| (sample.number, sample.time_ns));
+        let seen = report.wall_clock_ns;
+        let started = report.started().unwrap_or(0);
+        let moment = Moment { name, seen, started, offset, collected, line: self.begun };
+        self.restart(&moment, report.started_ns, known, report, sink)?;
         // What a later question prints again of the time before is not taken twice.
         self.last_samples.insert(name.to_owned(), known.max(report.wall_clock_ns));
-        let moment = Moment { name, seen: report.wall_clock_ns, offset, collected, line: self.begun };
         moment.classes(&report.classes.data, &report.classes.metadata, &report.clients, sink)?;
         for job in &report.jobs {
             let number = last.map_or(0, |(number, _)| number + 1);
@@ -409,14 +442,39 @@ impl Documents {
         moment.report(report, sink)
     }
 
+    /// Where the totals at a moment are of a server that was started another time than the one before, whose last are
+    /// of the time `known`, they were 0 at that time: totals that are larger than those of before tell nothing of it.
+    fn restart(
+        &mut self,
+        moment: &Moment<'_>,
+        started: Option<Nanos>,
+        known: Nanos,
+        report: &ServerReport,
+        sink: &mut impl Sink,
+    ) -> Outcome {
+        let Some(started) = started else { return Ok(()) };
+        let before = self.starts.insert(moment.name.to_owned(), started);
+        if before.is_none_or(|before| before == started) {
+            return Ok(());
+        }
+        let zero = Moment { seen: started.max(known.saturating_add(1)).min(moment.seen), started, ..*moment };
+        zero.nothing_yet(report, sink)?;
+        for ((server, job), last) in &mut self.last_totals {
+            if server == moment.name && last.totals != JobTotals::default() {
+                zero.job(job, &JobTotals::default(), sink)?;
+                *last = LastTotals { number: 0, time: zero.seen, totals: JobTotals::default() };
+            }
+        }
+        Ok(())
+    }
+
     /// What appears among a server's counters with its first use was 0 at the document before, and when the server was
     /// started.
     fn late_counters(&mut self, moment: &Moment<'_>, report: &ServerReport, sink: &mut impl Sink) -> Outcome {
         let now: HashSet<String> = report.late_counters().collect();
         let before = self.last_documents.remove(moment.name);
         if let Some((seen, known)) = before {
-            let started = moment.seen.saturating_sub(report.uptime_ns);
-            let zero = Moment { seen: seen.max(started), ..*moment };
+            let zero = Moment { seen: seen.max(moment.started), ..*moment };
             for name in now.difference(&known).filter(|_| zero.seen < moment.seen) {
                 zero.number(name, Some(0), sink)?;
             }
@@ -469,18 +527,42 @@ impl Documents {
         collected: Option<Nanos>,
         sink: &mut impl Sink,
     ) -> Outcome {
-        let seen = report.wall_clock_ns.saturating_sub(report.uptime_ns).max(0);
+        let seen = report.started().unwrap_or(report.wall_clock_ns).max(0);
         let begun = seen.saturating_add(offset).max(0);
         self.started = Some(self.started.map_or(begun, |started| started.min(begun)));
-        let moment = Moment { name, seen, offset, collected, line: self.begun };
+        Moment { name, seen, started: seen, offset, collected, line: self.begun }.nothing_yet(report, sink)
+    }
+}
+
+/// What requests of both classes have waited for a reason.
+fn both(classes: &Classes, reason: &str) -> Option<i64> {
+    Some(classes.data.waited_ns(reason)?.saturating_add(classes.metadata.waited_ns(reason)?))
+}
+
+/// A server at a moment of its own clock.
+struct Moment<'a> {
+    name: &'a str,
+    seen: Nanos,
+    /// When it was started, by the same; 0 if nobody knows.
+    started: Nanos,
+    /// What is to be added to its clock.
+    offset: Nanos,
+    collected: Option<Nanos>,
+    line: u64,
+}
+
+impl Moment<'_> {
+    /// All counters that a later report has, when the server was started.
+    fn nothing_yet(&self, report: &ServerReport, sink: &mut impl Sink) -> Outcome {
         let waits = || WAITS.map(|(reason, _)| (reason.to_owned(), WaitReport { waited_ns: 0 })).into();
         let none =
             || ClassReport { arrivals: Some(0), req_active_ns: Some(0), waits: waits(), ..ClassReport::default() };
-        moment.classes(&none(), &none(), &ClientTotals::default(), sink)?;
+        self.classes(&none(), &none(), &ClientTotals::default(), sink)?;
         let operations = report.operations.keys().map(|name| (name.clone(), none())).collect();
         let zero = ServerReport {
-            wall_clock_ns: seen,
+            wall_clock_ns: self.seen,
             uptime_ns: 0,
+            started_ns: None,
             // Levels were nobody knows what, and the loop had worked before it counted its time.
             turns: Numbers::default(),
             store: StoreReport { checkpoints_failed: Some(0), ..StoreReport::default() },
@@ -494,26 +576,9 @@ impl Documents {
             jobs: Vec::new(),
             samples: Vec::new(),
         };
-        moment.report(&zero, sink)
+        self.report(&zero, sink)
     }
-}
 
-/// What requests of both classes have waited for a reason.
-fn both(classes: &Classes, reason: &str) -> Option<i64> {
-    Some(classes.data.waited_ns(reason)?.saturating_add(classes.metadata.waited_ns(reason)?))
-}
-
-/// A server at a moment of its own clock.
-struct Moment<'a> {
-    name: &'a str,
-    seen: Nanos,
-    /// What is to be added to its clock.
-    offset: Nanos,
-    collected: Option<Nanos>,
-    line: u64,
-}
-
-impl Moment<'_> {
     fn put(&self, subject: Subject, counters: Counters, sink: &mut impl Sink) -> Outcome {
         let time = self.seen.saturating_add(self.offset).max(0);
         let snapshot = self.collected.map(|_| self.seen);
@@ -545,9 +610,10 @@ impl Moment<'_> {
         let wait_ns = data.req_waittime_ns.saturating_add(metadata.req_waittime_ns);
         counters[Counter::Wait as usize] = Some(wait_ns / 1000);
         if let (Some(data), Some(metadata)) = (data.req_active_ns, metadata.req_active_ns) {
-            counters[Counter::DepthCount as usize] = Some(self.seen / 1000);
+            let passed = self.seen.saturating_sub(self.started).max(0) / 1000;
+            counters[Counter::DepthCount as usize] = Some(passed);
             counters[Counter::Depth as usize] = Some(wait_ns / 1000);
-            counters[Counter::ActiveCount as usize] = Some(self.seen / 1000);
+            counters[Counter::ActiveCount as usize] = Some(passed);
             counters[Counter::Active as usize] = Some(data.saturating_add(metadata) / 1000);
         }
         self.put(Subject::Service(SERVICE.to_owned()), counters, sink)?;

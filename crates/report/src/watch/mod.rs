@@ -11,6 +11,7 @@ mod server;
 use crate::advice::{Evidence, findings};
 use crate::asked::Asked;
 use crate::clock::{self, Nanos, SECOND};
+use crate::database::{self, Database, values};
 use crate::failure::{Failure, Outcome};
 use crate::options::WatchOptions;
 use crate::record::{Asker, RecordedJob, Recorder};
@@ -18,7 +19,6 @@ use crate::threads::start;
 use crate::{place, words};
 pub use frames::FrameMaker;
 use frames::Hint;
-use rusqlite::{Connection, params};
 use server::{Board, Server};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -71,7 +71,7 @@ fn make_frames(mut source: Source, every: std::time::Duration, board: &Board) {
 
 /// A cluster that is asked again and again; the last minutes are kept in memory, for advice.
 struct Live {
-    connection: Option<Connection>,
+    database: Option<Database>,
     recorder: Recorder,
     maker: FrameMaker,
     advised: Nanos,
@@ -85,10 +85,10 @@ impl Live {
     fn open(options: &WatchOptions) -> Outcome<Live> {
         let asker = Asker::new(options.tabane.as_deref(), options.cluster.as_deref());
         let job = RecordedJob { id: Some("now".to_owned()), start: clock::now(), ..RecordedJob::default() };
-        let connection = Connection::open_in_memory().map_err(|error| place::about(Path::new(MEMORY), &error))?;
+        let database = place::in_memory().map_err(|error| place::about(Path::new(MEMORY), &error.into()))?;
         let logs = follow_logs(&asker)?;
         let mut live = Live {
-            connection: Some(connection),
+            database: Some(database),
             recorder: Recorder::new(asker, job, false),
             maker: FrameMaker::default(),
             advised: 0,
@@ -100,13 +100,13 @@ impl Live {
     }
 
     fn ask(&mut self) -> Outcome {
-        let Some(connection) = &mut self.connection else { return Ok(()) };
+        let Some(database) = &self.database else { return Ok(()) };
         let memory = Path::new(MEMORY);
-        self.recorder.ask(connection, memory, Some(&mut self.maker))?;
-        let failed = |error: rusqlite::Error| place::about(memory, &error);
+        self.recorder.ask(database, memory, Some(&mut self.maker))?;
+        let failed = |error: database::Error| place::about(memory, &error);
         let oldest = clock::now().saturating_sub(ADVICE_SPAN + 60 * SECOND);
-        connection.execute("DELETE FROM samples WHERE time_ns < ?1", params![oldest]).map_err(failed)?;
-        connection.execute("DELETE FROM events", []).map_err(failed)?;
+        database.execute("DELETE FROM samples WHERE time_ns < ?1", values![oldest]).map_err(failed)?;
+        database.execute("DELETE FROM events", &[]).map_err(failed)?;
         Ok(())
     }
 
@@ -126,20 +126,20 @@ impl Live {
     }
 
     fn advise(&mut self, now: Nanos) {
-        let Some(connection) = self.connection.take() else { return };
-        let (hints, connection) = hints_of(connection, Path::new(MEMORY), now - ADVICE_SPAN, now);
-        self.connection = Some(connection);
+        let Some(database) = self.database.take() else { return };
+        let (hints, database) = hints_of(database, Path::new(MEMORY), now - ADVICE_SPAN, now);
+        self.database = Some(database);
         if let Some(hints) = hints {
             self.maker.hints = hints;
         }
     }
 }
 
-/// What rules say of a time, and the connection back.
-fn hints_of(connection: Connection, file: &Path, from: Nanos, to: Nanos) -> (Option<Vec<Hint>>, Connection) {
-    let asked = match Asked::of_time(connection, file, from, to) {
+/// What rules say of a time, and the database back.
+fn hints_of(database: Database, file: &Path, from: Nanos, to: Nanos) -> (Option<Vec<Hint>>, Database) {
+    let asked = match Asked::of_time(database, file, from, to) {
         Ok(asked) => asked,
-        Err(connection) => return (None, connection),
+        Err(database) => return (None, database),
     };
     let hints = Evidence::of(&asked).ok().map(|evidence| {
         let hint = |finding: crate::advice::Finding| Hint {
@@ -149,7 +149,7 @@ fn hints_of(connection: Connection, file: &Path, from: Nanos, to: Nanos) -> (Opt
         };
         findings(&evidence).into_iter().map(hint).collect()
     });
-    (hints, asked.connection)
+    (hints, asked.database)
 }
 
 /// Lines of the servers' logs as they come, if this is where they are.

@@ -31,13 +31,21 @@ const SMALL_FILES_A_WRITER: usize = 8;
 enum Hindrance {
     /// Something else may have to be done first.
     Waits(String),
-    /// The name that is wanted is that of a file which lives on here, and moves elsewhere itself.
-    Occupied(FileId),
+    /// The name that is wanted is in the way of what moves elsewhere itself, which can give way.
+    Occupied(GivesWay),
     /// Nobody waits for it, and it is not the time for it.
     NotNow,
     /// Somebody else has changed the name, and ours is to be given up.
     Conflict,
     Failed(Vec<u8>),
+}
+
+/// What can be parked under a hidden name.
+#[derive(Clone, Copy)]
+struct GivesWay {
+    id: FileId,
+    /// Where, if not in the directory in which it is.
+    directory: Option<FileId>,
 }
 
 impl From<Failure> for Hindrance {
@@ -64,7 +72,7 @@ pub struct Pass {
     places: RefCell<BTreeMap<u64, DirectoryBehind>>,
     /// Files that are carried in this pass.
     taken: RefCell<BTreeSet<u64>>,
-    occupied: RefCell<BTreeMap<u64, Vec<u8>>>,
+    occupied: RefCell<BTreeMap<u64, (GivesWay, Vec<u8>)>>,
     pub failures: RefCell<Failures>,
     pub progress: Cell<u64>,
     pub waiting: Cell<u64>,
@@ -292,8 +300,8 @@ impl Pass {
             Hindrance::Failed(reason) => reason,
             Hindrance::Waits(_) | Hindrance::Occupied(_) if self.run.patience.get() > flush_patience::NONE => {
                 // It goes with the next one, or whoever waits for one is told why not.
-                if let Hindrance::Occupied(id) = hindrance {
-                    self.occupied.borrow_mut().insert(id.0, path);
+                if let Hindrance::Occupied(gives_way) = hindrance {
+                    self.occupied.borrow_mut().insert(gives_way.id.0, (gives_way, path));
                 }
                 return self.waiting.set(self.waiting.get() + 1);
             }
@@ -303,9 +311,9 @@ impl Pass {
             }
             Hindrance::NotNow => return,
             Hindrance::Conflict => b"somebody else has changed it there".to_vec(),
-            Hindrance::Occupied(id) => {
+            Hindrance::Occupied(gives_way) => {
                 self.waiting.set(self.waiting.get() + 1);
-                self.occupied.borrow_mut().insert(id.0, path.clone());
+                self.occupied.borrow_mut().insert(gives_way.id.0, (gives_way, path.clone()));
                 b"what has its name behind is not moved yet".to_vec()
             }
         };
@@ -363,6 +371,14 @@ impl Pass {
         Ok(Some(place))
     }
 
+    /// Where an inode is behind, whatever was moved above it.
+    async fn path_of(&self, place: &BackingPlace, kind: Kind, id: FileId) -> Result<Option<Vec<u8>>, Failure> {
+        if kind == Kind::Directory {
+            return Ok(self.directory_place(id).await?.map(|place| place.path.to_vec()));
+        }
+        Ok(self.directory_path(place.parent).await?.map(|directory| joined(&directory, place.name())))
+    }
+
     async fn directory_path(&self, directory: FileId) -> Result<Option<Rc<[u8]>>, Failure> {
         Ok(self.directory_place(directory).await?.map(|place| place.path))
     }
@@ -397,12 +413,18 @@ impl Pass {
                 return Err(Hindrance::Waits(words));
             }
         }
-        if elsewhere.is_some()
-            && entry.kind == Kind::Directory
-            && let Some(place) = self.directory_place(id).await?
-            && path.strip_prefix(&*place.path).is_some_and(|rest| rest.starts_with(b"/"))
-        {
+        let now = match elsewhere {
+            Some(place) => self.path_of(place, entry.kind, id).await?,
+            None => None,
+        };
+        let is_within =
+            |inner: &[u8], outer: &[u8]| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(b"/"));
+        if now.as_ref().is_some_and(|now| is_within(&path, now)) && entry.kind == Kind::Directory {
             return Err(Hindrance::Waits("what is to hold it is within it there".to_owned()));
+        }
+        if now.as_ref().is_some_and(|now| is_within(now, &path)) {
+            // What has its name there can't go before this one, which is in it.
+            return Err(Hindrance::Occupied(GivesWay { id, directory: Some(entry.directory) }));
         }
         let is_same_place = carried.place.as_ref().filter(has_place).is_some_and(is_entry);
         let is_clean = is_same_place && !carried.is_written && !self.written.contains_key(&id.0);
@@ -486,7 +508,7 @@ impl Pass {
             Some(0) if is_there && other.is_needed => {
                 Err(Hindrance::Waits("what it was before is still open here, and not all of it is here".to_owned()))
             }
-            Some(count) if is_there && count > 0 => Err(Hindrance::Occupied(there)),
+            Some(count) if is_there && count > 0 => Err(Hindrance::Occupied(GivesWay { id: there, directory: None })),
             _ => Ok(()),
         }
     }
@@ -718,20 +740,23 @@ impl Pass {
     /// What has each other's names behind: one of each ring gives way.
     async fn park_some(&self) {
         let occupied = self.occupied.borrow().clone();
-        if let Some((id, path)) = occupied.into_iter().next() {
-            match self.park(FileId(id)).await {
+        if let Some((gives_way, path)) = occupied.into_values().next() {
+            match self.park(gives_way).await {
                 Ok(()) => self.note_done(),
                 Err(hindrance) => self.note_failure_of(path, hindrance),
             }
         }
     }
 
-    async fn park(&self, id: FileId) -> Result<(), Hindrance> {
-        let place = self.core.ask_carried_of(id).await?.place.ok_or(Failure::from(Status::StaleFile))?;
-        let directory = self.directory_place(place.parent).await?.ok_or(Failure::from(Status::StaleFile))?;
+    async fn park(&self, GivesWay { id, directory }: GivesWay) -> Result<(), Hindrance> {
+        let parent = match directory {
+            Some(directory) => directory,
+            None => self.core.ask_carried_of(id).await?.place.ok_or(Failure::from(Status::StaleFile))?.parent,
+        };
+        let directory = self.directory_place(parent).await?.ok_or(Failure::from(Status::StaleFile))?;
         let hidden = joined(&directory.path, &self.core.parked_name(id));
         self.taken.borrow_mut().remove(&id.0);
-        let parked = self.carry(CarryInodeRequest { is_parked: true, ..self.wish(id, place.parent, hidden) }).await;
+        let parked = self.carry(CarryInodeRequest { is_parked: true, ..self.wish(id, parent, hidden) }).await;
         self.forget_paths();
         parked
     }

@@ -34,6 +34,7 @@ use crate::leases::Leases;
 use crate::process::life::Life;
 use crate::process::options::ServerOptions;
 use crate::process::statistics::Statistics;
+use crate::process::statistics::samples::Samples;
 use crate::publish::submission::SubmissionWork;
 use crate::sessions::low_priority::LowPriority;
 use crate::sessions::service::Request;
@@ -128,6 +129,7 @@ impl Core {
         store: Store,
         tables: Tables,
         backing: Option<BackingUse>,
+        samples: Samples,
     ) -> Core {
         let syncs = Syncs::new(reactor, &store, options.bounds.memos);
         let peers = Peers::new(reactor, &options, &syncs);
@@ -156,7 +158,7 @@ impl Core {
             leases,
             directories: DirectoryWork::default(),
             undecided: Undecided::default(),
-            statistics: Statistics::new(),
+            statistics: Statistics::new(samples),
             checkpoints: Checkpoints::default(),
             submissions: SubmissionWork::default(),
             listings: Listings::default(),

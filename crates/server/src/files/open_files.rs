@@ -60,14 +60,23 @@ impl OpenFiles {
     /// Whether more files fit; those that the session has open always do, so that what is asked for once more is
     /// answered once more.
     fn check_room(&self, session: u64, files: &[FileId]) -> Result<(), Failure> {
-        let of_session = self.sessions.get(&session);
-        let Bounds { session_open_files, open_files, .. } = self.bounds;
-        if of_session.map_or(0, FastMap::len) < session_open_files && self.total < open_files {
-            return Ok(());
+        match self.sessions.get(&session).map_or(0, FastMap::len) < self.bounds.session_open_files {
+            true => self.check_room_of_all(session, files),
+            false => self.check_known(session, files),
         }
+    }
+
+    /// The same, whatever the session has open.
+    fn check_room_of_all(&self, session: u64, files: &[FileId]) -> Result<(), Failure> {
+        if self.total < self.bounds.open_files { Ok(()) } else { self.check_known(session, files) }
+    }
+
+    fn check_known(&self, session: u64, files: &[FileId]) -> Result<(), Failure> {
+        let of_session = self.sessions.get(&session);
         if files.iter().all(|file| of_session.is_some_and(|known| known.contains_key(&file.0))) {
             return Ok(());
         }
+        let Bounds { session_open_files, open_files, .. } = self.bounds;
         let text = format!("a session may have {session_open_files} files open at a server, all together {open_files}");
         Err(Failure::with_text(Status::TooManyOpen, text))
     }
@@ -234,6 +243,13 @@ impl Core {
     /// A number for opens of these files by the caller, who has room for them.
     pub fn open_number(self: &Rc<Self>, caller: &Caller, files: &[FileId]) -> Result<u64, Failure> {
         self.tables.borrow().open.check_room(caller.peer.session, files)?;
+        self.next_open_number()
+    }
+
+    /// A number for opens that there are already: those of an earlier life, and of a contact that is gone. However many
+    /// the caller has open, for the contact had room for them; all together are bounded still.
+    pub fn reclaim_number(self: &Rc<Self>, caller: &Caller, files: &[FileId]) -> Result<u64, Failure> {
+        self.tables.borrow().open.check_room_of_all(caller.peer.session, files)?;
         self.next_open_number()
     }
 
@@ -457,5 +473,10 @@ mod tests {
         open.check_room(2, &[new]).expect("others have theirs");
         assert!(open.remove(1, FileId(3), 3));
         open.check_room(1, &[known, new]).expect("one was closed");
+        open.put(1, new, 7);
+        open.check_room_of_all(1, &[FileId(u64::MAX)]).expect("what a contact had opened has room");
+        open.bounds.open_files = open.total;
+        let full = open.check_room_of_all(1, &[FileId(u64::MAX)]).expect_err("all together are bounded");
+        assert_eq!(full.status, Status::TooManyOpen);
     }
 }

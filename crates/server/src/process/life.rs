@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 /// See the module.
 pub struct Life {
     started: Nanos,
+    started_at: i64,
     /// The serving side, once it serves.
     handle: RefCell<Option<ServerHandle>>,
     shutdown_request: Notice<()>,
@@ -19,6 +20,7 @@ impl Life {
     pub fn new(reactor: &Reactor) -> Life {
         Life {
             started: reactor.now(),
+            started_at: reactor.wall_clock(),
             handle: RefCell::default(),
             shutdown_request: Notice::new(),
             stopping: Cell::new(false),
@@ -29,6 +31,11 @@ impl Life {
     /// When this server was started.
     pub fn started(&self) -> Nanos {
         self.started
+    }
+
+    /// The same in nanoseconds since the epoch, by the clock of then.
+    pub fn started_at(&self) -> i64 {
+        self.started_at
     }
 
     /// Begins to serve.

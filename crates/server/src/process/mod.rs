@@ -22,6 +22,7 @@ use crate::process::options::{ServerOptions, StartError, Transport};
 use crate::process::statistics::Statistics;
 use crate::process::statistics::metrics;
 use crate::process::statistics::report;
+use crate::process::statistics::samples::{SAMPLES_SIZE, Samples};
 use crate::publish::attribute_cache::Publisher;
 use crate::sessions::expiry::start_expiry;
 use crate::sessions::service::Front;
@@ -121,14 +122,15 @@ impl Server {
             Some(port) => Some(listen_for_metrics(reactor, port)?),
             None => None,
         };
-        let (store, tables) = open_store(reactor, storage, &options)?;
+        let (store, tables) = open_store(reactor, storage.clone(), &options)?;
+        let samples = Samples::open(&*storage);
         make_durable(&store, &options).await?;
         let backing = BackingUse::open(reactor, &options, &tables).await?;
         let (backing, backing_root) = match backing {
             Some((backing, record)) => (Some(backing), record),
             None => (None, Record::Nothing),
         };
-        let core = Rc::new(Core::new(reactor, options, store, tables, backing));
+        let core = Rc::new(Core::new(reactor, options, store, tables, backing, samples));
         if core.store.power_was_lost() {
             let words = "the machine lost its power; what was not synced may be gone";
             log::event(Level::Warning, "power-was-lost", words, &[]);
@@ -411,7 +413,8 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("permits, and who waits for them", (bounds.permits + bounds.permit_waiters) as u64 * 256),
         ("locks of files, and who waits for them", ((bounds.lock_ranges + bounds.lock_waiters) * 128) as u64),
         ("bytes of copies between servers", handlers::COPY_COUNT_MAX * u64::from(COPY_SIZE_MAX) * 2),
-        ("counters and samples", Statistics::memory_max(connections)),
+        ("counters", Statistics::memory_max(connections)),
+        ("samples, in the store's directory", SAMPLES_SIZE),
         ("names shared to other servers", core.leases.delegations.memory_max(core.cluster.server_count())),
         ("names shared by other servers", core.leases.contact.memory_max()),
         ("contents told to clients", core.leases.read_leases.memory_max()),

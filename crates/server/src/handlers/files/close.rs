@@ -35,7 +35,7 @@ pub fn reclaim(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<
         core.check_home(*file)?;
     }
     let files = core.registrable(&request.files.0);
-    let number = core.open_number(caller, &files)?;
+    let number = core.reclaim_number(caller, &files)?;
     for file in files {
         core.register_open(caller.peer.session, file, number);
     }

@@ -10,6 +10,7 @@ use super::jobs::Jobs;
 use reactor::{COUNTER_COUNT, ClientCounter, ClientCounters, Mapped};
 use std::collections::BTreeMap;
 use wire::messages::NoteCountersRequest;
+use wire::{Decode, Decoder, Encode, Malformed};
 
 /// Most that a number can be: sums of several are numbers of 64 bits with a sign for whoever reads them.
 const COUNT_MAX: u64 = 1 << 56;
@@ -17,6 +18,18 @@ const COUNT_MAX: u64 = 1 << 56;
 /// Totals, by `ClientCounter`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClientCounts(pub [u64; COUNTER_COUNT]);
+
+impl Encode for ClientCounts {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for ClientCounts {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        Ok(ClientCounts(Decode::decode(input)?))
+    }
+}
 
 impl ClientCounts {
     /// What is told, with the names in reports.

@@ -7,9 +7,9 @@
 
 use super::RequestEnd;
 use super::clients::ClientCounts;
-use wire::Operation;
 use wire::label::Label;
 use wire::operation::OperationClass;
+use wire::{Decode, Decoder, Encode, Malformed, Operation};
 
 /// Jobs that are told apart. Of more those are put together that have no connection and were not heard of for longest.
 pub const JOB_COUNT_MAX: usize = 256;
@@ -22,22 +22,24 @@ pub const JOB_SAMPLE_COUNT_MAX: usize = 8;
 const INDEX_BITS: u32 = 9;
 const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
 
-/// Requests of a job, and what they took.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct JobCounters {
-    pub arrivals: u64,
-    pub finished: u64,
-    pub failed: u64,
-    /// Of those that finished: bytes asked for, bytes brought, and all others.
-    pub reads: u64,
-    pub writes: u64,
-    pub metadata: u64,
-    pub wait_ns: u64,
-    pub service_ns: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-    /// What its clients did without this server, as they say.
-    pub clients: ClientCounts,
+wire::message! {
+    /// Requests of a job, and what they took.
+    #[derive(Copy, Default, Eq)]
+    pub struct JobCounters {
+        pub arrivals: u64,
+        pub finished: u64,
+        pub failed: u64,
+        /// Of those that finished: bytes asked for, bytes brought, and all others.
+        pub reads: u64,
+        pub writes: u64,
+        pub metadata: u64,
+        pub wait_ns: u64,
+        pub service_ns: u64,
+        pub bytes_in: u64,
+        pub bytes_out: u64,
+        /// What its clients did without this server, as they say.
+        pub clients: ClientCounts,
+    }
 }
 
 impl JobCounters {
@@ -103,15 +105,17 @@ pub struct Job {
     sampled: JobCounters,
 }
 
-/// A job for which something was done within a second.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobSample {
-    pub kind: JobKind,
-    pub name: String,
-    /// Whether nothing was ever done for it before.
-    pub is_new: bool,
-    /// Totals since the job was first seen, as those of samples are.
-    pub counters: JobCounters,
+wire::message! {
+    /// A job for which something was done within a second.
+    #[derive(Default, Eq)]
+    pub struct JobSample {
+        pub kind: JobKind,
+        pub name: String,
+        /// Whether nothing was ever done for it before.
+        pub is_new: bool,
+        /// Totals since the job was first seen, as those of samples are.
+        pub counters: JobCounters,
+    }
 }
 
 /// The table.
@@ -243,9 +247,10 @@ impl Jobs {
 }
 
 /// What an entry is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum JobKind {
     /// The job that the entry names.
+    #[default]
     Job,
     /// Clients that name no job.
     Nameless,
@@ -261,6 +266,20 @@ impl JobKind {
             JobKind::Nameless => "none",
             JobKind::Others => "others",
         }
+    }
+}
+
+const KINDS: [JobKind; 3] = [JobKind::Job, JobKind::Nameless, JobKind::Others];
+
+impl Encode for JobKind {
+    fn encode(&self, out: &mut Vec<u8>) {
+        (*self as u8).encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for JobKind {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        KINDS.get(usize::from(u8::decode(input)?)).copied().ok_or(Malformed("kind of a job that there is not"))
     }
 }
 

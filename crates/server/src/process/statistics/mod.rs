@@ -10,21 +10,20 @@ mod exposition;
 pub mod jobs;
 pub mod metrics;
 pub mod report;
+pub mod samples;
 pub mod waits;
 
 use busiest::{Busiest, BusyObject};
 use clients::{ClientCounts, Clients};
-use jobs::{JOB_SAMPLE_COUNT_MAX, JobCounters, JobSample, Jobs};
+use jobs::{JobCounters, JobSample, Jobs};
 use reactor::{Nanos, Peer};
+use samples::Samples;
 use std::cell::{Cell, Ref, RefCell};
 use waits::{Asker, REASON_COUNT, WaitGauge, WaitReason};
-use wire::label::LABEL_SIZE_MAX;
 use wire::messages::NoteCountersRequest;
 use wire::operation::OperationClass;
 use wire::{FileId, Operation};
 
-/// Samples that are kept: ten minutes, one a second.
-const SAMPLE_COUNT_MAX: usize = 600;
 /// Four buckets for each power of two of nanoseconds.
 const BUCKET_COUNT: usize = 4 * 48;
 
@@ -114,43 +113,46 @@ impl Counters {
     }
 }
 
-/// What a second was like. Counters are totals since the start; the difference of two samples is a rate.
-#[derive(Clone, Debug, Default)]
-pub struct Sample {
-    /// Grows by one a sample, from 1 on: who asks again sees what he has missed.
-    pub number: u64,
-    /// Nanoseconds since the epoch.
-    pub time: i64,
-    /// Nanoseconds of the loop's work since the start.
-    pub busy_ns: u64,
-    pub metadata: SampleClass,
-    pub data: SampleClass,
-    /// Request-nanoseconds that were waited, by `WaitReason`, of both classes.
-    pub waits_ns: [u64; REASON_COUNT],
-    /// What clients did without this server.
-    pub clients: ClientCounts,
-    /// What those jobs asked for in this second that took most, and all others together.
-    pub jobs: Vec<JobSample>,
-    pub journal_used: u64,
-    pub bytes_free: u64,
+wire::message! {
+    /// What a second was like. Counters are totals since the server was started; the difference of two samples of one
+    /// life is a rate.
+    #[derive(Default)]
+    pub struct Sample {
+        /// Grows by one a sample, from 1 on, over lives of the server too: who asks again sees what he has missed.
+        pub number: u64,
+        /// Nanoseconds since the epoch.
+        pub time: i64,
+        /// When the server was started that took it, in the same.
+        pub started: i64,
+        /// Nanoseconds of the loop's work since the start.
+        pub busy_ns: u64,
+        pub metadata: SampleClass,
+        pub data: SampleClass,
+        /// Request-nanoseconds that were waited, by `WaitReason`, of both classes.
+        pub waits_ns: [u64; REASON_COUNT],
+        /// What clients did without this server.
+        pub clients: ClientCounts,
+        /// What those jobs asked for in this second that took most, and all others together.
+        pub jobs: Vec<JobSample>,
+        pub journal_used: u64,
+        pub bytes_free: u64,
+    }
 }
 
-impl Sample {
-    /// Most bytes that one takes.
-    const SIZE_MAX: usize = size_of::<Sample>() + JOB_SAMPLE_COUNT_MAX * (size_of::<JobSample>() + LABEL_SIZE_MAX);
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct SampleClass {
-    pub arrivals: u64,
-    pub finished: u64,
-    pub qdepth: u64,
-    pub active: u64,
-    pub wait_ns: u64,
-    pub active_ns: u64,
-    pub service_ns: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
+wire::message! {
+    /// A class of operations in a sample.
+    #[derive(Default)]
+    pub struct SampleClass {
+        pub arrivals: u64,
+        pub finished: u64,
+        pub qdepth: u64,
+        pub active: u64,
+        pub wait_ns: u64,
+        pub active_ns: u64,
+        pub service_ns: u64,
+        pub bytes_in: u64,
+        pub bytes_out: u64,
+    }
 }
 
 impl SampleClass {
@@ -274,23 +276,15 @@ impl Tables {
 /// All counters of a server.
 pub struct Statistics {
     tables: RefCell<Tables>,
-    samples: RefCell<Vec<Sample>>,
-    next_sample: Cell<usize>,
-    sample_count: Cell<u64>,
+    samples: RefCell<Samples>,
     pub arrivals: Cell<u64>,
     pub repeated: Cell<u64>,
     pub sampling: Cell<bool>,
 }
 
-impl Default for Statistics {
-    fn default() -> Self {
-        Statistics::new()
-    }
-}
-
 impl Statistics {
-    /// Counters at zero.
-    pub fn new() -> Statistics {
+    /// Counters at zero; `samples` may have some of earlier lives.
+    pub fn new(samples: Samples) -> Statistics {
         Statistics {
             tables: RefCell::new(Tables {
                 operations: vec![Counters::default(); Operation::TABLE_SIZE],
@@ -300,9 +294,7 @@ impl Statistics {
                 clients: Clients::default(),
                 busiest: Busiest::default(),
             }),
-            samples: RefCell::new(Vec::with_capacity(SAMPLE_COUNT_MAX)),
-            next_sample: Cell::new(0),
-            sample_count: Cell::new(0),
+            samples: RefCell::new(samples),
             arrivals: Cell::new(0),
             repeated: Cell::new(0),
             sampling: Cell::new(false),
@@ -516,30 +508,19 @@ impl Statistics {
 
     /// Notes a sample, with what jobs did since the one before.
     pub fn add_sample(&self, sample: Sample) {
-        self.sample_count.set(self.sample_count.get() + 1);
         let jobs = self.tables.borrow_mut().jobs.sample();
-        let sample = Sample { number: self.sample_count.get(), jobs, ..sample };
-        let mut samples = self.samples.borrow_mut();
-        let next = self.next_sample.get();
-        if samples.len() < SAMPLE_COUNT_MAX {
-            samples.push(sample);
-        } else {
-            samples[next] = sample;
-        }
-        self.next_sample.set((next + 1) % SAMPLE_COUNT_MAX);
+        self.samples.borrow_mut().add(Sample { jobs, ..sample });
     }
 
-    /// The kept samples, oldest first; at most `count` of the youngest.
-    pub fn samples(&self, count: usize) -> Vec<Sample> {
-        let samples = self.samples.borrow();
-        let next = if samples.len() < SAMPLE_COUNT_MAX { 0 } else { self.next_sample.get() };
-        let skipped = samples.len().saturating_sub(count);
-        (skipped..samples.len()).map(|index| samples[(next + index) % samples.len()].clone()).collect()
+    /// The kept samples.
+    pub fn samples(&self) -> Ref<'_, Samples> {
+        self.samples.borrow()
     }
 
     /// Most bytes that the counters take, with so many connections.
     pub fn memory_max(connections: u64) -> u64 {
-        (Operation::TABLE_SIZE * size_of::<Counters>() + SAMPLE_COUNT_MAX * Sample::SIZE_MAX) as u64
+        (Operation::TABLE_SIZE * size_of::<Counters>()) as u64
+            + Samples::memory_max()
             + Jobs::memory_max()
             + Busiest::memory_max()
             + Clients::memory_max(connections)
@@ -562,17 +543,5 @@ mod tests {
                 last = bucket;
             }
         }
-    }
-
-    /// Goal: the ring keeps the youngest samples in order.
-    #[test]
-    fn ring() {
-        let statistics = Statistics::new();
-        for time in 0..SAMPLE_COUNT_MAX as i64 + 7 {
-            statistics.add_sample(Sample { time, ..Sample::default() });
-        }
-        let times: Vec<i64> = statistics.samples(3).iter().map(|sample| sample.time).collect();
-        assert_eq!(times, [604, 605, 606]);
-        assert_eq!(statistics.samples(usize::MAX).len(), SAMPLE_COUNT_MAX);
     }
 }

@@ -65,6 +65,7 @@ fn sample(core: &Core) -> Sample {
     Sample {
         number: 0,
         time: core.reactor.wall_clock(),
+        started: core.life.started_at(),
         busy_ns: core.reactor.statistics().busy_ns,
         metadata: SampleClass::of(&core.statistics.class(OperationClass::Metadata, now)),
         data: SampleClass::of(&core.statistics.class(OperationClass::Data, now)),
@@ -163,6 +164,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
     object.text("driver", core.reactor.driver_name());
     object.number("uptime_ns", core.reactor.now().saturating_sub(core.life.started()));
     // Since 1970, which clocks may disagree about.
+    object.number("started_ns", core.life.started_at().max(0) as u64);
     object.number("wall_clock_ns", core.reactor.wall_clock().max(0) as u64);
     object.number("memory_max", crate::process::memory_terms(core).iter().map(|(_, bytes)| bytes).sum());
     let turns = core.reactor.statistics();
@@ -224,7 +226,9 @@ pub fn json(core: &Core, sample_count: usize) -> String {
     });
     put_peers(core, &mut object);
     put_backing(core, &mut object);
-    object.list("samples", core.statistics.samples(sample_count).iter(), put_sample);
+    object.list("samples", core.statistics.samples().youngest(sample_count), |object, sample| {
+        put_sample(object, &sample);
+    });
     text.push('}');
     text
 }
@@ -420,6 +424,7 @@ fn put_sample(object: &mut Object<'_>, sample: &Sample) {
     object.numbers(&[
         ("number", sample.number),
         ("time_ns", sample.time.max(0) as u64),
+        ("started_ns", sample.started.max(0) as u64),
         ("busy_ns", sample.busy_ns),
         ("journal_used", sample.journal_used),
         ("bytes_free", sample.bytes_free),
