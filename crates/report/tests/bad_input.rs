@@ -55,7 +55,7 @@ fn places() {
     place(&scratch);
     assert!(scratch.refused("job 1 nothing.db", 1).contains("no such place"));
     assert!(scratch.refused("import p/q.db --jobs jobs.csv", 1).contains("can't be opened"));
-    assert!(scratch.refused("import mysql://host/db --jobs jobs.csv", 2).contains("only files"));
+    assert!(scratch.refused("import mysql://host/db --jobs jobs.csv", 2).contains("is no kind of place"));
     scratch.file(
         "text.db",
         "This is no database, and it is long enough to be looked at as one: that takes 100 bytes. ......",
