@@ -137,7 +137,7 @@ fn refusals() {
         ("compare 7 7 standard.db nothing.db", 1, "nothing.db: there is no such place"),
         ("compare 7 7 text.db standard.db", 1, "is not an SQLite file"),
         ("compare 7 7 standard.db --interval 1e-6", 2, "1,000,000 intervals"),
-        ("compare 7 7 standard.db postgresql://host/db", 2, "only files"),
+        ("compare 7 7 standard.db mysql://host/db", 2, "is no kind of place"),
         ("compare 7 7 standard.db --csv no/c.csv", 1, "no/c.csv"),
         ("compare 7", 2, "JOB"),
     ] {
