@@ -233,6 +233,13 @@ fn default_program() -> PathBuf {
     beside.filter(|program| program.is_file()).unwrap_or_else(|| PathBuf::from("tabane"))
 }
 
+/// Samples that servers are asked for.
+enum Samples {
+    Last,
+    All,
+    Since(Nanos),
+}
+
 /// What a question brought.
 struct Answers {
     asked: Nanos,
@@ -260,14 +267,20 @@ impl Recorder {
         Recorder { asker, job, documents, answered: None, thinned: Nanos::MIN, is_named: false }
     }
 
-    /// All servers, with their samples since a time, or all that they have.
-    fn answers(&self, since: Option<Nanos>) -> Outcome<Answers> {
+    /// All servers, with these samples.
+    fn answers(&self, wanted: Samples) -> Outcome<Answers> {
         let asked = clock::now();
-        let samples = since.map_or("--samples".to_owned(), |since| {
-            let seconds = asked.saturating_sub(since).max(0) / SECOND;
-            format!("--sample-count={}", (seconds + SPARE_SAMPLES).min(Nanos::from(u32::MAX)))
-        });
-        let mut command = self.asker.command(&["status", "--json", "--no-mounts", ANSWER_TIME, &samples]);
+        let samples = match wanted {
+            Samples::Last => None,
+            Samples::All => Some("--samples".to_owned()),
+            Samples::Since(since) => {
+                let seconds = asked.saturating_sub(since).max(0) / SECOND;
+                Some(format!("--sample-count={}", (seconds + SPARE_SAMPLES).min(Nanos::from(u32::MAX))))
+            }
+        };
+        let mut arguments = vec!["status", "--json", "--no-mounts", ANSWER_TIME];
+        arguments.extend(samples.as_deref());
+        let mut command = self.asker.command(&arguments);
         // It says on standard error which servers are down, and the document says so too.
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let output = command.output().map_err(|error| self.asker.failed(&error))?;
@@ -278,10 +291,14 @@ impl Recorder {
     /// would be of no use (`tabane::Documents`). A server that was not there for some time has them of before it went.
     /// `frames`: who shows it live, and needs nothing of the seconds before.
     pub fn ask(&mut self, database: &Database, file: &Path, frames: Option<&mut FrameMaker>) -> Outcome {
-        let since = if frames.is_some() { Some(clock::now()) } else { self.answered };
-        let mut answers = self.answers(since)?;
+        let wanted = match self.answered {
+            _ if frames.is_some() => Samples::Last,
+            None => Samples::All,
+            Some(answered) => Samples::Since(answered),
+        };
+        let mut answers = self.answers(wanted)?;
         if let Some(earlier) = self.documents.silent_since(&answers.output.stdout).filter(|_| frames.is_none()) {
-            answers = self.answers(Some(earlier))?;
+            answers = self.answers(Samples::Since(earlier))?;
         }
         let Answers { asked, collected, output } = answers;
         let mut writer = Writer::begin(database, file)?;
