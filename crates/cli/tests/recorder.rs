@@ -89,7 +89,7 @@ fn a_killed_server_s_last_minutes() {
             samples.iter().any(|sample| sample["jobs"].as_array().unwrap().iter().any(|job| job["bytes_in"] == size))
         };
         while !is_sampled(&ground.run(&["status", "--json", "--samples"])) {
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::yield_now();
         }
         ground.kill(0);
         ground.run(&["restart", "0"]);
