@@ -133,7 +133,7 @@ fn what_a_dead_contact_had_open_has_room() {
     let files = run(&harness, &looker, async |fs| {
         let near = fs.open(&beside(&fs, "g"), &creating()).await.expect("create");
         let through = fs.open(b"/f", &OpenHow::reading()).await.expect("open");
-        let refused = fs.open(&beside(&fs, "h"), &creating()).await.err().expect("it has one open");
+        let refused = fs.open(&beside(&fs, "h"), &creating()).await.expect_err("it has one open");
         assert_eq!(refused.status, Status::TooManyOpen);
         (near, through)
     });
