@@ -251,8 +251,8 @@ fn every_change_is_carried_back() {
     }
 }
 
-/// Goal: a flush carries a directory into a new one that has its old name, what is in it deeper into it, although by the
-/// paths of before each of them would be within itself, and what was in a directory to that one's name.
+/// Goal: a flush carries a directory into a new one that has its old name, what is in it deeper into it, although by
+/// the paths of before each of them would be within itself, and what was in a directory to that one's name.
 #[test]
 fn directories_move_into_their_old_names() {
     let ground = Ground::new("backing-into-old-names");

@@ -148,7 +148,7 @@ pub static RULES: [Rule; 26] = [
     rule(
         "small-writes",
         "bytes of a write on average",
-        "below 32 KiB, of 10,000 writes at least",
+        "below 32 KiB, of 10,000 writes at least, four for each open",
         "write larger pieces: buffer in the program, or let MPI-IO gather",
         "tuning.md",
         small_writes,
@@ -156,7 +156,7 @@ pub static RULES: [Rule; 26] = [
     rule(
         "small-reads",
         "bytes of a read on average",
-        "below 32 KiB, of 10,000 reads at least",
+        "below 32 KiB, of 10,000 reads at least, four for each open",
         "read larger pieces, or let clients read beside the servers, where reads in shared memory need no request",
         "ways.md",
         small_reads,
@@ -445,12 +445,23 @@ fn busy_loop(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
     })
 }
 
+/// Times that files were opened or looked at, where servers tell.
+fn opens(server: &ServerEvidence) -> Option<f64> {
+    let asked = server.operations(|operation| operation.starts_with("Open") || operation == "MakeTemporary");
+    Some(asked? + server.growth("client_looks").unwrap_or(0.0))
+}
+
+/// Files that are small themselves have no larger pieces: they are left out where there are few pieces for each open.
 fn small(
     evidence: &Evidence,
     rule: &'static Rule,
     word: &str,
     of: impl Fn(&Row) -> Option<(f64, f64)>,
 ) -> Vec<Finding> {
+    let pieces = sum_of(evidence, |server| Some(of(&server.whole)?.0 * server.seconds())).unwrap_or(0.0);
+    if sum_of(evidence, opens).is_some_and(|opens| pieces < 4.0 * opens) {
+        return Vec::new();
+    }
     each(evidence, rule, |server| {
         let (calls, bytes) = of(&server.whole)?;
         let all = calls * server.seconds();

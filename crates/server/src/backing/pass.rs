@@ -21,6 +21,7 @@ use reactor::{Class, LocalFuture};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use wire::limits::PATH_SIZE_MAX;
 use wire::messages::*;
 use wire::{FileId, Kind, Operation, Status};
 
@@ -62,6 +63,8 @@ pub struct Pass {
     core: Rc<Core>,
     run: Rc<FlushRun>,
     names: Vec<ChangedEntry>,
+    /// Where in `names` directories are that have other names behind, or none.
+    changed: BTreeMap<u64, usize>,
     /// What this pass has noted of names, by directory and name.
     noted: BTreeMap<(u64, Vec<u8>), NameBehind>,
     /// Inodes that were changed and keep their names, with whether they are open, and their sizes.
@@ -88,6 +91,7 @@ impl Pass {
             core: core.clone(),
             run: run.clone(),
             names: Vec::new(),
+            changed: BTreeMap::new(),
             noted: BTreeMap::new(),
             written: BTreeMap::new(),
             moved: BTreeSet::new(),
@@ -115,6 +119,8 @@ impl Pass {
             }
         }
         pass.resolve_next().await?;
+        let names = pass.names.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::Directory);
+        pass.changed = names.filter_map(|(index, entry)| Some((entry.id?.0, index))).collect();
         for entry in &pass.names {
             let behind = &entry.behind;
             if behind.known.is_some() && behind.same_as != FileId::default() && entry.id != Some(behind.same_as) {
@@ -282,10 +288,30 @@ impl Pass {
         wanted.is_empty() || wanted.iter().any(|wanted| is_below(path, wanted) || is_below(wanted, path))
     }
 
+    /// A directory's path here, as users know it; behind it may be elsewhere, or not yet.
+    async fn path_here(&self, directory: FileId) -> Result<Option<Vec<u8>>, Failure> {
+        let (mut path, mut directory) = (Vec::new(), directory);
+        while directory != FileId::ROOT {
+            let (parent, name) = match self.changed.get(&directory.0).map(|index| &self.names[*index]) {
+                Some(entry) => (entry.directory, entry.name.clone()),
+                None => match self.core.ask_carried_of(directory).await?.place {
+                    Some(place) => (place.parent, place.name().to_vec()),
+                    None => return Ok(None),
+                },
+            };
+            path = if path.is_empty() { name } else { joined(&name, &path) };
+            // What changes meanwhile may seem to go in a circle.
+            if path.len() > PATH_SIZE_MAX {
+                return Ok(None);
+            }
+            directory = parent;
+        }
+        Ok(Some(path))
+    }
+
     async fn note_failure(&self, index: usize, hindrance: Hindrance) {
         let entry = &self.names[index];
-        let directory = self.directory_path(entry.directory).await.ok().flatten();
-        let path = match directory {
+        let path = match self.path_here(entry.directory).await.ok().flatten() {
             Some(directory) => joined(&directory, &entry.name),
             None => [b".../", entry.name.as_slice()].concat(),
         };
@@ -344,6 +370,16 @@ impl Pass {
 
     /// Where a directory is behind; nothing if it is not yet.
     async fn directory_place(&self, directory: FileId) -> Result<Option<DirectoryBehind>, Failure> {
+        self.find_directory(directory, &mut BTreeSet::new()).await
+    }
+
+    /// The same for what `asked` are in, or were about to be: each is asked for once, for where it was about to be
+    /// several flushes that were cut off may say in a circle.
+    async fn find_directory(
+        &self,
+        directory: FileId,
+        asked: &mut BTreeSet<u64>,
+    ) -> Result<Option<DirectoryBehind>, Failure> {
         if directory == FileId::ROOT {
             let inode = self.core.backing().root.identity.inode;
             return Ok(Some(DirectoryBehind { path: Rc::from([]), inode }));
@@ -351,24 +387,31 @@ impl Pass {
         if let Some(known) = self.places.borrow().get(&directory.0) {
             return Ok(Some(known.clone()));
         }
+        if !asked.insert(directory.0) {
+            return Ok(None);
+        }
         let reply = self.core.ask_carried_of(directory).await?;
         let Some(place) = reply.place.filter(|place| place.inode != 0) else { return Ok(None) };
-        let (parent, name) = (place.parent, place.name().to_vec());
-        let known = DirectoryBehind { path: place.path.as_slice().into(), inode: place.inode };
-        let mut opened = self.core.backing().open_known(&known).await;
-        let mut place = known;
-        if let Some(next) = reply.next.filter(|next| opened.is_err() && next.inode == place.inode) {
-            place.path = next.path.as_slice().into();
-            opened = self.core.backing().open_known(&place).await;
+        // It is there, or where an earlier flush was about to move it.
+        let next = reply.next.filter(|next| next.inode == place.inode);
+        let mut found = DirectoryBehind { path: place.path.as_slice().into(), inode: place.inode };
+        let mut opened = self.core.backing().open_known(&found).await;
+        if let Some(next) = next.as_ref().filter(|_| opened.is_err()) {
+            found.path = next.path.as_slice().into();
+            opened = self.core.backing().open_known(&found).await;
         }
         // One above it may have been moved.
-        if opened.is_err_and(|error| error.is_gone())
-            && let Some(parent) = Box::pin(self.directory_place(parent)).await?
-        {
-            place.path = joined(&parent.path, &name).into();
+        for way in std::iter::once(&place).chain(&next) {
+            if !opened.as_ref().is_err_and(|error| error.is_gone()) {
+                break;
+            }
+            if let Some(parent) = Box::pin(self.find_directory(way.parent, asked)).await? {
+                found.path = joined(&parent.path, way.name()).into();
+                opened = self.core.backing().open_known(&found).await;
+            }
         }
-        self.places.borrow_mut().insert(directory.0, place.clone());
-        Ok(Some(place))
+        self.places.borrow_mut().insert(directory.0, found.clone());
+        Ok(Some(found))
     }
 
     /// Where an inode is behind, whatever was moved above it.

@@ -239,11 +239,26 @@ impl Core {
     /// Opens a directory behind, if it is the one that was taken up. A flush may have made it anew, or moved it with
     /// one of the directories above it: so its home is asked again where it is not found, and then its parent.
     pub(super) fn open_behind(self: &Rc<Self>, directory: FileId, deadline: Nanos) -> LocalFuture<OpenedBehind> {
-        let core = self.clone();
-        Box::pin(async move { core.open_behind_now(directory, deadline).await })
+        self.open_behind_for(directory, deadline, Vec::new())
     }
 
-    async fn open_behind_now(self: &Rc<Self>, directory: FileId, deadline: Nanos) -> OpenedBehind {
+    /// The same for what `asked` are in, or were about to be: none of them is asked for again.
+    fn open_behind_for(
+        self: &Rc<Self>,
+        directory: FileId,
+        deadline: Nanos,
+        asked: Vec<FileId>,
+    ) -> LocalFuture<OpenedBehind> {
+        let core = self.clone();
+        Box::pin(async move { core.open_behind_now(directory, deadline, asked).await })
+    }
+
+    async fn open_behind_now(
+        self: &Rc<Self>,
+        directory: FileId,
+        deadline: Nanos,
+        mut asked: Vec<FileId>,
+    ) -> OpenedBehind {
         let backing = self.backing();
         let failure = match self.directory_behind(directory, deadline).await {
             Ok(place) => match backing.open_known(&place).await {
@@ -263,13 +278,19 @@ impl Core {
         let Some(known) = carried.place.filter(|known| known.inode != 0) else { return Err(failure) };
         let mut anew = DirectoryBehind { path: known.path.as_slice().into(), inode: known.inode };
         let mut opened = backing.open_known(&anew).await;
-        if let Some(next) = carried.next.filter(|next| opened.is_err() && next.inode == anew.inode) {
+        let next = carried.next.filter(|next| next.inode == anew.inode);
+        if let Some(next) = next.as_ref().filter(|_| opened.is_err()) {
             anew.path = next.path.as_slice().into();
             opened = backing.open_known(&anew).await;
         }
-        if opened.as_ref().is_err_and(BackingError::is_gone) && known.parent != FileId::default() {
-            let (parent, _) = self.open_behind(known.parent, deadline).await?;
-            let path = joined(&parent.path, known.name());
+        asked.push(directory);
+        for way in std::iter::once(&known).chain(&next) {
+            let is_open = !opened.as_ref().is_err_and(BackingError::is_gone);
+            if is_open || way.parent == FileId::default() || asked.contains(&way.parent) {
+                continue;
+            }
+            let (parent, _) = self.open_behind_for(way.parent, deadline, asked.clone()).await?;
+            let path = joined(&parent.path, way.name());
             if *path != *anew.path {
                 anew.path = path.as_slice().into();
                 opened = backing.open_known(&anew).await;
