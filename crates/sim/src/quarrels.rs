@@ -278,7 +278,10 @@ fn change_here(
             && !carried::is_excused(path, report)
     };
     let fit: Vec<&String> = view.keys().filter(is_fit).collect();
-    let is_directory = |path: &&String| view.get(*path) == Some(&Seen::Directory) && site.contains_key(*path);
+    // One that is listed is another one there: what is made in both is two names.
+    let is_directory = |path: &&String| {
+        view.get(*path) == Some(&Seen::Directory) && site.contains_key(*path) && !carried::is_excused(path, report)
+    };
     let directories: Vec<&String> = view.keys().filter(is_directory).collect();
     let mut wanted: Vec<(String, Change)> = Vec::new();
     for number in 0..random.between(1, QUARRELS_MAX) {
