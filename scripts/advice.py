@@ -267,14 +267,16 @@ def syncing_now_and_then(_):
 
 
 def reads_behind(fires):
-    """Six processes read what is behind, or what was brought here before."""
+    """Six processes read what is behind, or what was made here."""
+    name = "/part" if fires else "/own"
     if not fires:
-        tabane("stage", "/")
-    side_by_side([own_process("reading_behind", PART=str(number)) for number in range(BEHIND_COUNT)])
+        for number in range(BEHIND_COUNT):
+            Files().fill(f"{name}{number}", BEHIND_SIZE, MIB)
+    side_by_side([own_process("reading_behind", PATH_READ=f"{name}{number}") for number in range(BEHIND_COUNT)])
 
 
 def reading_behind(_):
-    Files().read_all(f"/part{os.environ['PART']}", BEHIND_SIZE, MIB)
+    Files().read_all(os.environ["PATH_READ"], BEHIND_SIZE, MIB)
 
 
 def many_names(fires):
@@ -365,7 +367,7 @@ WORK = {work.__name__: work for work in (
 TCP = ["--transport", "tcp", "--protect", "off"]
 # On a disk and not in memory, and on a file system of 64 MiB.
 ON_DISK = ["--servers", "1", *TCP, "--store", "memory:DISK,size=64M"]
-SMALL = ["--servers", "1", *TCP, "--store", "memory:SMALL,size=16M", "--journal-size", "1M", "--huge-pages", "off"]
+SMALL = ["--servers", "1", *TCP, "--store", "memory:SMALL,size=16M", "--journal-size", "4M", "--huge-pages", "off"]
 # Rule, what is done, options of the cluster where it has to fire, and where not.
 CASES = [
     ("hot-server", "write_large", ["--servers", "2", "--chunk-size", "64M"], ["--servers", "2"]),
@@ -386,8 +388,8 @@ CASES = [
     ("wait-lock", "renames", ["--servers", "3", *TCP], ["--servers", "3", *TCP]),
     ("wait-sync", "fsyncs_at_once", ON_DISK, ON_DISK),
     ("wait-disk", "reads_behind", ["--servers", "2", "--backing", "BEHIND"], ["--servers", "2", "--backing", "BEHIND"]),
-    ("wait-journal", "many_names", [*ON_DISK, "--journal-size", "64K"], [*ON_DISK, "--journal-size", "64K"]),
-    ("full-journal", "many_names", [*ON_DISK, "--journal-size", "64K"], [*ON_DISK, "--journal-size", "64K"]),
+    ("wait-journal", "many_names", [*ON_DISK, "--journal-size", "4M"], [*ON_DISK, "--journal-size", "4M"]),
+    ("full-journal", "many_names", [*ON_DISK, "--journal-size", "4M"], [*ON_DISK, "--journal-size", "4M"]),
     ("failed-checkpoints", "no_room_for_checkpoints", SMALL, SMALL),
     ("resends", "asked_across", ["--servers", "2", *TCP], ["--servers", "2", *TCP]),
     ("recalls", "opened_and_changed", ["--servers", "3", *TCP], ["--servers", "3", *TCP]),
