@@ -207,7 +207,7 @@ def held_up(fires):
     readers = [own_process("asking") for _ in range(2)]
     held = server_process(0)
     while any(reader.poll() is None for reader in readers):
-        time.sleep(0.02)
+        time.sleep(0.005)
         if fires:
             os.kill(held, signal.SIGSTOP)
             time.sleep(0.25)

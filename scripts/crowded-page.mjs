@@ -39,7 +39,8 @@ try {
       return window.longest;
     });
     const took = (name) => (1000 * (after[name] - before[name])) / seconds;
-    return { longest, task: took("TaskDuration"), script: took("ScriptDuration"), layout: took("LayoutDuration"), after };
+    const [task, script, layout] = ["TaskDuration", "ScriptDuration", "LayoutDuration"].map(took);
+    return { longest, task, script, layout, after };
   }
 
   // The picture is full after two minutes, but nothing of it is kept on the page before.

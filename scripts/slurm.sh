@@ -74,8 +74,8 @@ mariadb-install-db --datadir="$work/database" --user=mysql --auth-root-authentic
     --socket="$work/database/socket" --pid-file="$work/database/mariadb.pid" >>"$work/mariadb.log" 2>&1 &
 echo $! >"$work/mariadb.pid"
 until mariadb --no-defaults --socket="$work/database/socket" -e "CREATE USER slurm@'%' IDENTIFIED BY 'word';
-    CREATE USER slurm@localhost IDENTIFIED BY 'word'; GRANT ALL ON *.* TO slurm@'%'; GRANT ALL ON *.* TO slurm@localhost" \
-    2>/dev/null; do
+    CREATE USER slurm@localhost IDENTIFIED BY 'word'; GRANT ALL ON *.* TO slurm@'%';
+    GRANT ALL ON *.* TO slurm@localhost" 2>/dev/null; do
     sleep 0.2
 done
 cat >"$work/slurmdbd.conf" <<END
@@ -180,7 +180,10 @@ srun --ntasks-per-node=1 sh -c 'head -c 1000000 /dev/zero | tabane put "/part.$S
 tabane down
 END
 export PLACE="$work/site.db" TABANE_RUN_DIRECTORY="$work/run" TABANE_CLUSTER="$work/run"
-number=$(timeout 180 sbatch --parsable --wait --nodes=3 --ntasks-per-node=1 "$work/recorded") || { cat slurm-*.out >&2; exit 1; }
+number=$(timeout 180 sbatch --parsable --wait --nodes=3 --ntasks-per-node=1 "$work/recorded") || {
+    cat slurm-*.out >&2
+    exit 1
+}
 columns=jobid,jobidraw,jobname,user,state,start,end,nodelist
 until sacct -aXn -j "$number" -o state | grep -q COMPLETED; do sleep 0.5; done
 sacct -aX --parsable2 -o $columns | tabane-report import "$PLACE" --jobs -
