@@ -5,9 +5,9 @@ none must fire.
 
 Usage: advice.py DIRECTORY-WITH-PROGRAMS [RULE...]
 
-Not here, for they take what one machine does not have: queue and slow-storage (servers of Lustre) and drops (a
-network's counters). All rules have recorded inputs in crates/report/tests/advice.rs. As root, for failed-checkpoints
-mounts a file system that can be filled."""
+Not here, for they take what one machine does not have: queue and slow-storage (servers of Lustre), drops (a
+network's counters) and wait-journal (a medium on which checkpoints take long). All rules have recorded inputs in
+crates/report/tests/advice.rs. As root, for failed-checkpoints mounts a file system that can be filled."""
 import ctypes
 import os
 import re
@@ -279,21 +279,11 @@ def reading_behind(_):
     Files().read_all(os.environ["PATH_READ"], BEHIND_SIZE, MIB)
 
 
-def many_names(fires):
-    """Six processes make names all the time, or one makes a few; the journal is small."""
-    side_by_side([own_process("naming" if fires else "naming_now_and_then") for _ in range(6 if fires else 1)])
-
-
-def naming(_, pause=0.0):
-    files, end, number = Files(), time.monotonic() + 6, 0
-    while time.monotonic() < end:
+def naming(_):
+    files, number = Files(), 0
+    while True:
         files.call("tabane_close", files.open(f"/n{os.getpid()}-{number}"))
         number += 1
-        time.sleep(pause)
-
-
-def naming_now_and_then(_):
-    naming(_, 0.05)
 
 
 def no_room_for_checkpoints(fires):
@@ -318,10 +308,10 @@ def no_room_for_checkpoints(fires):
 
 def asked_across(fires):
     """A server that others ask all the time is killed again and again, or another process is."""
-    askers, killed = [own_process("renaming", TARGET=f"own{number}", SECONDS="14") for number in range(6)], 0
+    askers, killed = [own_process("renaming", TARGET=f"own{number}", SECONDS="14") for number in range(12)], 0
     while any(asker.poll() is None for asker in askers):
-        time.sleep(0.5)
-        if fires and killed < 12:
+        time.sleep(0.3)
+        if fires and killed < 40:
             os.kill(server_process(1), signal.SIGKILL)
             tabane("up", "--run-directory", os.environ["TABANE_CLUSTER"])
             killed += 1
@@ -331,12 +321,13 @@ def asked_across(fires):
 def opened_and_changed(fires):
     """Files that are opened through contacts all the time have their rights changed, or others have."""
     files, end = Files(), time.monotonic() + 8
-    for number in range(40):
+    for number in range(2 * OPENED_COUNT):
         files.fill(f"/f{number}", 1, 1)
     readers = [own_process("opening", TABANE_CONTACT="always") for _ in range(4)]
     number = 0
     while time.monotonic() < end:
-        files.call("tabane_chmod", f"/f{number % 20 + (0 if fires else 20)}".encode(), 0o600 | number & 1)
+        files.call("tabane_chmod", f"/f{number % OPENED_COUNT + (0 if fires else OPENED_COUNT)}".encode(),
+                   0o600 | number // OPENED_COUNT & 1)
         number += 1
         time.sleep(0.005)
     side_by_side(readers)
@@ -345,7 +336,7 @@ def opened_and_changed(fires):
 def opening(_):
     files, end, number = Files(), time.monotonic() + 8, 0
     while time.monotonic() < end:
-        files.call("tabane_close", files.open(f"/f{number % 20}", os.O_RDONLY))
+        files.call("tabane_close", files.open(f"/f{number % OPENED_COUNT}", os.O_RDONLY))
         number += 1
 
 
@@ -359,11 +350,11 @@ def writing_relayed(_):
 
 
 BEHIND_COUNT, BEHIND_SIZE = 6, 192 * MIB
+OPENED_COUNT = 300
 WORK = {work.__name__: work for work in (
     write_large, stat_one, names_alone, busy, asking, small_writes, small_reads, fsyncs, awaited, reading, fill_store,
     other_key, begun_anew, held_up, beside_another, renames, renaming, fsyncs_at_once, syncing, syncing_now_and_then,
-    reads_behind, reading_behind, many_names, naming, naming_now_and_then, no_room_for_checkpoints, asked_across,
-    opened_and_changed, opening, through_others, writing_relayed)}
+    reads_behind, reading_behind, naming, no_room_for_checkpoints, asked_across, opened_and_changed, opening, through_others, writing_relayed)}
 TCP = ["--transport", "tcp", "--protect", "off"]
 # On a disk and not in memory, and on a file system of 64 MiB.
 ON_DISK = ["--servers", "1", *TCP, "--store", "memory:DISK,size=64M"]
@@ -388,8 +379,7 @@ CASES = [
     ("wait-lock", "renames", ["--servers", "3", *TCP], ["--servers", "3", *TCP]),
     ("wait-sync", "fsyncs_at_once", ON_DISK, ON_DISK),
     ("wait-disk", "reads_behind", ["--servers", "2", "--backing", "BEHIND"], ["--servers", "2", "--backing", "BEHIND"]),
-    ("wait-journal", "many_names", [*ON_DISK, "--journal-size", "4M"], [*ON_DISK, "--journal-size", "4M"]),
-    ("full-journal", "many_names", [*ON_DISK, "--journal-size", "4M"], [*ON_DISK, "--journal-size", "4M"]),
+    ("full-journal", "no_room_for_checkpoints", SMALL, SMALL),
     ("failed-checkpoints", "no_room_for_checkpoints", SMALL, SMALL),
     ("resends", "asked_across", ["--servers", "2", *TCP], ["--servers", "2", *TCP]),
     ("recalls", "opened_and_changed", ["--servers", "3", *TCP], ["--servers", "3", *TCP]),

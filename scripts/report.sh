@@ -69,8 +69,8 @@ same "a report" html 4711 site.db --output out
 same "two jobs" compare 4711 4712 site.db --csv out
 same "runs" history ior site.db --csv out
 same "events" events site.db
-same "thinning" thin site.db --older 0 --every 300 --servers 'oss[12]'
-same "thinning some" thin site.db --older 0 --every 300 --servers 'oss*'
+same "thinning" thin site.db --older 0.001 --every 300 --servers 'oss[12]'
+same "thinning some" thin site.db --older 0.001 --every 300 --servers 'oss*'
 same "a job of what is left" job 4711 site.db --csv out
 refused "there is no job x" job x "$place"
 

@@ -42,13 +42,15 @@ impl Server {
         Ok(Server { client: RefCell::new(client), prepared: RefCell::default() })
     }
 
-    fn prepared(&self, statement: &str) -> Result<Statement> {
+    fn prepared(&self, statement: &str, values: &[Value<'_>]) -> Result<Statement> {
         let mut prepared = self.prepared.borrow_mut();
         if let Some(known) = prepared.get(statement) {
             return Ok(known.clone());
         }
+        // Where a parameter is only compared with nothing, no column tells its type.
+        let types: Vec<Type> = values.iter().map(Value::server_type).collect();
         // Theirs are `$1` where SQLite's are `?1`.
-        let made = self.client.borrow_mut().prepare(&statement.replace('?', "$"))?;
+        let made = self.client.borrow_mut().prepare_typed(&statement.replace('?', "$"), &types)?;
         if prepared.len() >= PREPARED_MAX {
             prepared.clear();
         }
@@ -57,12 +59,12 @@ impl Server {
     }
 
     pub fn query(&self, statement: &str, values: &[Value<'_>]) -> Result<Vec<Row>> {
-        let statement = self.prepared(statement)?;
+        let statement = self.prepared(statement, values)?;
         Ok(self.client.borrow_mut().query(&statement, &parameters(values))?)
     }
 
     pub fn execute(&self, statement: &str, values: &[Value<'_>]) -> Result<u64> {
-        let statement = self.prepared(statement)?;
+        let statement = self.prepared(statement, values)?;
         Ok(self.client.borrow_mut().execute(&statement, &parameters(values))?)
     }
 
@@ -77,6 +79,15 @@ impl Server {
 
 fn parameters<'a>(values: &'a [Value<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
     values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
+}
+
+impl Value<'_> {
+    fn server_type(&self) -> Type {
+        match self {
+            Value::Number(_) => Type::INT8,
+            Value::Text(_) => Type::TEXT,
+        }
+    }
 }
 
 impl ToSql for Value<'_> {

@@ -33,7 +33,8 @@ const RECORD_SIZE_MAX: u64 = (HEADER_SIZE as usize
     .next_multiple_of(ALIGNMENT as usize) as u64;
 /// Bytes of the region: room for all samples, whatever is in them, and for what is left at its end.
 pub const SAMPLES_SIZE: u64 = (SAMPLE_COUNT_MAX as u64 + 1) * RECORD_SIZE_MAX;
-/// Bytes that are taken from the medium at a time, as they are first needed.
+/// Bytes that are taken from the medium at the start, so that one that is full later keeps the last minute at least, and
+/// then at a time, as they are first needed.
 const ALLOCATED_AT_ONCE: u64 = 64 << 10;
 
 /// Where a sample is.
@@ -68,7 +69,11 @@ pub struct Samples {
 impl Samples {
     /// What an earlier life has left in a store's directory, or nothing. A medium that has no room for it keeps none.
     pub fn open(storage: &dyn Storage) -> Samples {
-        Samples::of_size(storage, SAMPLES_SIZE)
+        let mut samples = Samples::of_size(storage, SAMPLES_SIZE);
+        if let Some(region) = samples.region.clone() {
+            samples.allocate(&*region, ALLOCATED_AT_ONCE);
+        }
+        samples
     }
 
     fn of_size(storage: &dyn Storage, size: u64) -> Samples {
@@ -137,17 +142,18 @@ impl Samples {
 
     /// Where a record of so many bytes goes; nothing if the medium has not given so many.
     fn room(&mut self, region: &dyn Region, size: u64) -> Option<u64> {
-        let mut fits = |at: u64| {
-            let end = at + size;
-            if end > self.allocated && end <= region.size() {
-                let wanted = end.next_multiple_of(ALLOCATED_AT_ONCE).min(region.size());
-                if region.allocate(0, wanted).is_ok() {
-                    self.allocated = wanted;
-                }
+        [self.next, 0].into_iter().find(|at| self.allocate(region, at + size))
+    }
+
+    /// Whether what lies before `end` is allocated, which it is tried to be.
+    fn allocate(&mut self, region: &dyn Region, end: u64) -> bool {
+        if end > self.allocated && end <= region.size() {
+            let wanted = end.next_multiple_of(ALLOCATED_AT_ONCE).min(region.size());
+            if region.allocate(0, wanted).is_ok() {
+                self.allocated = wanted;
             }
-            end <= self.allocated
-        };
-        [self.next, 0].into_iter().find(|at| fits(*at))
+        }
+        end <= self.allocated
     }
 
     /// The kept samples, oldest first; at most `count` of the youngest.
@@ -248,6 +254,10 @@ mod tests {
             let disk = TestDisk::default();
             disk.leave_bytes(room);
             let mut samples = Samples::open(&disk);
+            if room == ALLOCATED_AT_ONCE {
+                // Full from now on, but for what was taken at the start.
+                assert_eq!(disk.free_bytes(), 0);
+            }
             (0..2000).for_each(|time| samples.add(sample(time, 4)));
             let told = times(&samples);
             assert_eq!(told.is_empty(), room == 0, "{room}");
