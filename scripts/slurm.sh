@@ -42,6 +42,7 @@ SlurmctldPort=26817
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort=26821
+AccountingStoragePass=$work/munge.sock
 JobAcctGatherType=jobacct_gather/none
 AuthType=auth/munge
 AuthInfo=socket=$work/munge.sock
@@ -94,7 +95,12 @@ PidFile=$work/dbd.pid
 END
 chmod 600 "$work/slurmdbd.conf"
 /usr/sbin/slurmdbd
-until sacctmgr -i -Q add cluster tabane >/dev/null 2>&1; do sleep 0.2; done
+tries=0
+until sacctmgr -i -Q add cluster tabane >"$work/sacctmgr.log" 2>&1; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 100 ] || { cat "$work/sacctmgr.log" >&2; exit 1; }
+    sleep 0.2
+done
 mkdir "$work/state" "$work/spool-n1" "$work/spool-n2" "$work/spool-n3"
 /usr/sbin/slurmctld -f "$work/slurm.conf"
 for node in n1 n2 n3; do unshare --mount --propagation private /usr/sbin/slurmd -f "$work/slurm.conf" -N $node; done

@@ -32,7 +32,8 @@ const COMPLETE_SAMPLE: &str = "UPDATE samples SET
         OR reads IS NULL AND ?9 IS NOT NULL OR read_bytes IS NULL AND ?10 IS NOT NULL
         OR writes IS NULL AND ?11 IS NOT NULL OR write_bytes IS NULL AND ?12 IS NOT NULL
         OR operations IS NULL AND ?13 IS NOT NULL)";
-/// What is known of a job grows. An older run of an id that was used again is not told of any more.
+/// What is known of a job grows. An older run of an id that was used again is not told of any more; one that had not
+/// ended before the known start is the same, told by somebody who saw it begin a little earlier.
 const UPSERT_JOB: &str = "INSERT INTO jobs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
     ON CONFLICT (job_id) DO UPDATE SET
         lustre_id = coalesce(excluded.lustre_id, jobs.lustre_id), name = coalesce(excluded.name, jobs.name),
@@ -40,7 +41,8 @@ const UPSERT_JOB: &str = "INSERT INTO jobs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?
         start_ns = coalesce(excluded.start_ns, jobs.start_ns), nodes = coalesce(excluded.nodes, jobs.nodes),
         end_ns = CASE WHEN excluded.start_ns > jobs.end_ns THEN excluded.end_ns
                       ELSE coalesce(excluded.end_ns, jobs.end_ns) END
-    WHERE (excluded.start_ns IS NULL OR jobs.start_ns IS NULL OR excluded.start_ns >= jobs.start_ns)
+    WHERE (excluded.start_ns IS NULL OR jobs.start_ns IS NULL OR excluded.start_ns >= jobs.start_ns
+            OR excluded.end_ns >= jobs.start_ns)
         AND (excluded.lustre_id IS NOT NULL AND excluded.lustre_id IS DISTINCT FROM jobs.lustre_id
             OR excluded.name IS NOT NULL AND excluded.name IS DISTINCT FROM jobs.name
             OR excluded.\"user\" IS NOT NULL AND excluded.\"user\" IS DISTINCT FROM jobs.\"user\"

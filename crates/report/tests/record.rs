@@ -54,6 +54,25 @@ fn until_input_ends() {
     assert_eq!((rows.len(), rows[0]["servers"].as_str()), (1, "2"));
 }
 
+/// Goal: accounting adds to a job that was recorded what it knows besides, though by its clock of seconds the job began
+/// before it was recorded; an older job of that id adds nothing.
+#[test]
+fn accounting_of_a_recorded_job() {
+    let scratch = Scratch::new("record-accounting");
+    stand_in(&scratch);
+    scratch.done("record p.db --tabane ./tabane --cluster x --every 0.01 --id 7 --runs 2");
+    let now = std::fs::metadata(scratch.0.join("p.db")).unwrap().modified().unwrap();
+    let now = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let row = |start: u64, end: u64, user: &str| {
+        scratch.file("jobs.csv", &format!("id,start,end,nodes,user,state\n7,{start},{end},n1,{user},COMPLETED\n"));
+        scratch.done("import p.db --jobs jobs.csv");
+        scratch.done("job 7 p.db")
+    };
+    assert!(!row(now - 900, now - 800, "bob").contains("bob"));
+    let told = row(now - 5, now + 5, "alice");
+    assert!(told.starts_with("job 7 by alice, COMPLETED\n") && told.contains("servers: 2"), "{told}");
+}
+
 /// Goal: a server that answers again, or for the first time, is asked for what it has kept meanwhile; the others' gap
 /// is none, and they are asked no more than usual while it is away.
 #[test]
