@@ -22,6 +22,9 @@ pub const WAIT_NS: Nanos = 250_000_000;
 const PASSES_MAX: u32 = 32;
 /// Between two questions whether an inode is carried still, for whoever has begun that.
 const MOVING_PAUSE_NS: Nanos = 20_000_000;
+/// A pass that does nothing is made once more after this pause, for whoever waits: a rename over several servers is
+/// answered before each of them has it, so that the pass may have seen neither its old name nor its new one.
+const STUCK_PAUSE_NS: Nanos = 100_000_000;
 /// Bytes of failures that are told, which have to fit into a message.
 const TOLD_BYTES_MAX: usize = 20 << 10;
 /// Failures that a report has.
@@ -226,7 +229,7 @@ impl Core {
     }
 
     async fn flush_now(self: &Rc<Self>, run: &Rc<FlushRun>) {
-        let mut failures = Failures::new();
+        let (mut failures, mut was_stuck) = (Failures::new(), false);
         for _ in 0..PASSES_MAX {
             let pass = match Pass::begin(self, run).await {
                 Ok(pass) => Rc::new(pass),
@@ -237,9 +240,14 @@ impl Core {
             };
             pass.work().await;
             failures = pass.failures.take();
-            if pass.waiting.get() == 0 || pass.progress.get() == 0 {
+            let is_stuck = pass.progress.get() == 0;
+            if pass.waiting.get() == 0 || is_stuck && (was_stuck || run.patience.get() > flush_patience::NONE) {
                 break;
             }
+            if is_stuck {
+                self.reactor.sleep(STUCK_PAUSE_NS).await;
+            }
+            was_stuck = is_stuck;
         }
         add(&self.backing().counters.flushes, 1);
         run.left.set(0);

@@ -298,6 +298,8 @@ fn crash_during(deed: Deed, victim: usize, crash_at: u64) -> bool {
         unlinker.unlink(ROOT, "other").await.expect("unlinked");
     });
     test.settle();
+    // Samples are written too, each second until one in which nothing happens: they are over, and the next is not due.
+    test.world.run_for(4 * SECOND);
     let node = test.servers[victim];
     test.world.crash_after_writes(node, crash_at, true);
     let (actor, opened, old, to) = (caller.clone(), first.clone(), name.clone(), new.clone());
@@ -312,7 +314,7 @@ fn crash_during(deed: Deed, victim: usize, crash_at: u64) -> bool {
     let ended = || !test.world.is_running(node) || worker.borrow().is_some();
     assert!(test.world.run_until(ended, LIMIT));
     // What follows the answer may strike the victim too.
-    test.world.run_for(SECOND);
+    test.world.run_for(SECOND * 9 / 10);
     let struck = !test.world.is_running(node);
     if struck {
         test.world.restart(node);
