@@ -5,6 +5,8 @@
 //! 2. Glimpses of a file hold its turn: they are not mixed with truncates, appends and explicit times.
 //! 3. An announcement ends at the home only after it ended at the announcing server, and only up to the generation
 //!    that this server names.
+//! 4. Explicit times are set only while nobody is announced: an announcement that stands has been told of earlier ones
+//!    only, and what its server stamped before would undo these.
 
 use crate::core::{Core, Failure, Notice, Turn, all};
 use crate::files::inodes::Inode;
@@ -26,6 +28,21 @@ pub struct Glimpses {
     pending: RefCell<FastMap<u64, Notice<GlimpseResult>>>,
     /// Of files whose last close asked for settling.
     settling: RefCell<FastMap<u64, ()>>,
+    /// Files that take no announcement until this is told.
+    closed: RefCell<FastMap<u64, Notice<()>>>,
+}
+
+/// While it lives a file takes no announcement.
+pub struct ClosedFile {
+    core: Rc<Core>,
+    file: FileId,
+}
+
+impl Drop for ClosedFile {
+    fn drop(&mut self) {
+        let opened = self.core.glimpses.closed.borrow_mut().remove(&self.file.0);
+        opened.iter().for_each(|opened| opened.tell(()));
+    }
 }
 
 impl Core {
@@ -56,6 +73,17 @@ impl Core {
             told.tell(result);
         });
         notice
+    }
+
+    /// Lets no server announce itself until the guard is dropped by whoever holds the file's turn.
+    pub fn close_to_announcements(self: &Rc<Self>, file: FileId, _turn: &Turn) -> ClosedFile {
+        self.glimpses.closed.borrow_mut().insert(file.0, Notice::new());
+        ClosedFile { core: self.clone(), file }
+    }
+
+    /// Told when the file takes announcements again; nothing when it does.
+    pub fn announcements_reopen(&self, file: FileId) -> Option<Notice<()>> {
+        self.glimpses.closed.borrow().get(&file.0).cloned()
     }
 
     /// Settles what other servers know into the inode, in the background, when the last writer seems to be gone.
@@ -109,11 +137,17 @@ impl Core {
     }
 
     fn merge(&self, inode: &mut Inode, replies: &[(u32, GlimpseReply)], retract: bool) {
+        let announced = inode.announced().to_vec();
         for (server, reply) in replies {
             let attributes: &mut Attributes = &mut inode.attributes;
             attributes.size = attributes.size.max(reply.end);
-            attributes.mtime = attributes.mtime.max(reply.mtime);
-            attributes.ctime = attributes.ctime.max(reply.mtime);
+            // Who is not told yet that its announcement stands, and what times were set before it, has not forgotten
+            // what it stamped before these.
+            let told = announced.iter().all(|(of, generation)| of != server || *generation <= reply.announce_generation);
+            if told || reply.mtime > attributes.times_set {
+                attributes.mtime = attributes.mtime.max(reply.mtime);
+                attributes.ctime = attributes.ctime.max(reply.mtime);
+            }
             self.clock.note(reply.mtime);
             if retract {
                 inode.retract(*server, reply.announce_generation);

@@ -26,6 +26,9 @@ pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
     if let Some(leased) = core.read_lease_end(request.file) {
         return Ok(Progress::Blocked(leased));
     }
+    if let Some(reopened) = core.announcements_reopen(request.file) {
+        return Ok(Progress::Blocked(reopened));
+    }
     AnnounceReply { truncate_generation: inode.attributes.truncate_generation, times_set: inode.attributes.times_set }
         .encode(reply);
     if inode.announce(request.server, request.generation) {

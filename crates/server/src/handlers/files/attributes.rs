@@ -43,9 +43,11 @@ pub fn set_attributes(
         let turn =
             core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
         // Announced times end before explicit ones begin, so that no late one can undo these. And who writes to what is
-        // to be a set-user program has to say so anew, which ends that.
+        // to be a set-user program has to say so anew, which ends that. Who announces itself meanwhile is asked again,
+        // and from then on nobody else can.
         let is_set_user = request.mask & set_mask::MODE != 0 && rights::has_dropped_bits(request.mode);
         let retract = request.mask & TIMES != 0 || is_set_user;
+        let mut closed = None;
         let (glimpse, mut inode) = loop {
             let glimpse = core.glimpse_in_turn(request.file, retract, &turn).await?;
             while changes_rights && let Some(delegated) = core.recall_delegations(request.file) {
@@ -53,9 +55,10 @@ pub fn set_attributes(
                 core.wait_until(caller.deadline, "delegations of the file take long to end", ended).await?;
             }
             let inode = core.inode(request.file)?;
-            if !is_set_user || !inode.is_announced() {
+            if !retract || !inode.is_announced() {
                 break (glimpse, inode);
             }
+            closed.get_or_insert_with(|| core.close_to_announcements(request.file, &turn));
         };
         check(&caller, &request, &inode.attributes)?;
         // What was glimpse is true and the turn is ours, so that the inode may know it.
