@@ -143,7 +143,8 @@ impl Core {
             attributes.size = attributes.size.max(reply.end);
             // Who is not told yet that its announcement stands, and what times were set before it, has not forgotten
             // what it stamped before these.
-            let told = announced.iter().all(|(of, generation)| of != server || *generation <= reply.announce_generation);
+            let told =
+                announced.iter().all(|(of, generation)| of != server || *generation <= reply.announce_generation);
             if told || reply.mtime > attributes.times_set {
                 attributes.mtime = attributes.mtime.max(reply.mtime);
                 attributes.ctime = attributes.ctime.max(reply.mtime);

@@ -113,7 +113,12 @@ impl<'a> Names<'a> {
                 return Some(state.clone());
             }
             (Outcome::Failed(_), Ok(_)) | (_, Err(_)) => return None,
-            (_, Ok(Some(key))) if part == OperationPart::Find => drop(after.found.insert(number, key)),
+            (outcome, Ok(Some(key))) if part == OperationPart::Find => {
+                if !after.may_be(key, outcome) {
+                    return None;
+                }
+                after.found.insert(number, key);
+            }
             (Outcome::Unknown(_), Ok(_)) | (_, Ok(None)) => {}
             (outcome, Ok(Some(key))) => {
                 if !after.agree(key, outcome) {

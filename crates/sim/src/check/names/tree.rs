@@ -429,15 +429,26 @@ impl Tree {
         paths.into_iter().filter_map(|path| self.entries.remove_entry(&path)).collect()
     }
 
+    /// Whether the outcome may be told of this inode, now or when its attributes have changed.
+    pub(super) fn may_be(&self, key: usize, outcome: &Outcome) -> bool {
+        let Some(node) = self.nodes.get(&key) else { return false };
+        let is_of_kind = match outcome {
+            Outcome::Seen(seen) | Outcome::SeenInPart(seen) => node.kind == seen.kind,
+            _ => true,
+        };
+        let is_of_id = match (node.id, outcome.id()) {
+            (Some(known), Some(id)) => known == id,
+            (None, Some(id)) => !self.nodes.values().any(|other| other.id == Some(id)),
+            (_, None) => true,
+        };
+        is_of_kind && is_of_id
+    }
+
     /// Takes in what the outcome tells about an inode; false when they contradict each other.
     pub(super) fn agree(&mut self, key: usize, outcome: &Outcome) -> bool {
         let links = self.entries.values().filter(|named| **named == key).count();
-        let Some(node) = self.nodes.get(&key) else { return false };
-        if let (None, Some(id)) = (node.id, outcome.id()) {
-            // Ids are never given out twice.
-            if self.nodes.values().any(|other| other.id == Some(id)) {
-                return false;
-            }
+        if !self.may_be(key, outcome) {
+            return false;
         }
         let Some(node) = self.nodes.get_mut(&key) else { return false };
         match outcome {
