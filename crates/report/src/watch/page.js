@@ -32,12 +32,51 @@
   ];
 
   let frame = null;
-  let history = [];
   let paused = false;
   let sortColumn = 0;
   let turned = false;
   let chosen = null;
-  const rowsByName = new Map();
+
+  // What was seen of waiting: for each time a line of numbers, one for each server that was ever named, in a ring. It
+  // has its room from the start, so that hours of it take no more than the first minute.
+  const history = { places: new Map(), room: 0, values: new Float32Array(0), times: [], next: 0 };
+
+  function makeRoom(count) {
+    if (count <= history.room) return;
+    const room = Math.max(16, 2 ** Math.ceil(Math.log2(count)));
+    const values = new Float32Array(HISTORY_MAX * room).fill(NaN);
+    for (let line = 0; line < HISTORY_MAX; line += 1) {
+      values.set(history.values.subarray(line * history.room, (line + 1) * history.room), line * room);
+    }
+    [history.room, history.values] = [room, values];
+  }
+
+  function placeOf(name) {
+    let place = history.places.get(name);
+    if (place === undefined) {
+      place = history.places.size;
+      history.places.set(name, place);
+      makeRoom(place + 1);
+    }
+    return place;
+  }
+
+  function note(at, named) {
+    const values = named.map(([name, value]) => [placeOf(name), value]);
+    const start = history.next * history.room;
+    history.values.fill(NaN, start, start + history.room);
+    for (const [place, value] of values) {
+      if (value !== null && value !== undefined) history.values[start + place] = value;
+    }
+    history.times.push(at);
+    if (history.times.length > HISTORY_MAX) history.times.shift();
+    history.next = (history.next + 1) % HISTORY_MAX;
+  }
+
+  // The line of the ring with the time of this index.
+  function lineOf(index) {
+    return (history.next - history.times.length + index + 2 * HISTORY_MAX) % HISTORY_MAX;
+  }
 
   function setText(element, text) {
     if (element.textContent !== text) element.textContent = text;
@@ -76,95 +115,128 @@
     });
   }
 
-  function rowOf(name) {
-    let row = rowsByName.get(name);
-    if (!row) {
-      row = document.createElement("tr");
-      columns.forEach(() => row.append(document.createElement("td")));
-      row.addEventListener("click", () => choose(name));
-      rowsByName.set(name, row);
+  // Rows stand where they are, all of one height; which server is in which changes. Of those out of sight nothing is
+  // written until they come into it.
+  const rows = [];
+  let order = [];
+  let longestName = 0;
+
+  function addRow() {
+    const place = rows.length;
+    const row = document.createElement("tr");
+    const texts = columns.map(() => {
+      const cell = document.createElement("td");
+      const text = document.createTextNode("");
+      cell.append(text);
+      row.append(cell);
+      return text;
+    });
+    row.addEventListener("click", () => choose(order[place].name));
+    byId("rows").append(row);
+    rows.push({ row, texts, state: null, isChosen: null });
+  }
+
+  function writeRow(place) {
+    const [server, shown] = [order[place], rows[place]];
+    columns.forEach(([key, , show], index) => {
+      const value = server[key];
+      const words = value === null ? "-" : show(value);
+      if (shown.texts[index].data !== words) shown.texts[index].data = words;
+    });
+    if (shown.state !== server.state) {
+      shown.state = server.state;
+      shown.row.classList.toggle("silent", server.state !== "up");
     }
-    return row;
+    const isChosen = server.name === chosen;
+    if (shown.isChosen !== isChosen) {
+      shown.isChosen = isChosen;
+      shown.row.setAttribute("aria-selected", String(isChosen));
+    }
+  }
+
+  function writeRowsInSight() {
+    if (rows.length === 0 || order.length !== rows.length) return;
+    const { top, height } = rows[0].row.getBoundingClientRect();
+    const first = Math.max(Math.floor(-top / height) - 8, 0);
+    const end = Math.min(Math.ceil((innerHeight - top) / height) + 8, rows.length);
+    for (let place = first; place < end; place += 1) writeRow(place);
   }
 
   function drawTable() {
-    const body = byId("rows");
-    const servers = sorted();
-    servers.forEach((server, place) => {
-      const row = rowOf(server.name);
-      columns.forEach(([key, , show], index) => {
-        const value = server[key];
-        setText(row.children[index], value === null ? "-" : show(value));
-      });
-      row.classList.toggle("silent", server.state !== "up");
-      row.setAttribute("aria-selected", String(server.name === chosen));
-      if (body.children[place] !== row) body.insertBefore(row, body.children[place] || null);
-    });
-    while (body.children.length > servers.length) {
-      const last = body.lastChild;
-      rowsByName.delete(last.children[0].textContent);
-      last.remove();
+    order = sorted();
+    while (rows.length > order.length) rows.pop().row.remove();
+    const old = rows.length;
+    while (rows.length < order.length) addRow();
+    for (let place = old; place < rows.length; place += 1) writeRow(place);
+    const longest = order.reduce((most, server) => Math.max(most, server.name.length), 6);
+    const heads = [...byId("heads").children];
+    if (longest !== longestName) {
+      longestName = longest;
+      heads[0].style.width = `${Math.min(longest, 40) + 3}ch`;
     }
-    [...byId("heads").children].forEach((head, index) => {
-      const order = turned ? "ascending" : "descending";
-      if (index === sortColumn) head.setAttribute("aria-sort", order);
-      else head.removeAttribute("aria-sort");
+    writeRowsInSight();
+    heads.forEach((head, index) => {
+      const direction = turned ? "ascending" : "descending";
+      if (index !== sortColumn) head.removeAttribute("aria-sort");
+      else if (head.getAttribute("aria-sort") !== direction) head.setAttribute("aria-sort", direction);
     });
   }
 
   const burden = (server) => (server.depth === null ? server.wait : server.depth);
 
-  function mixed(low, high, share) {
-    const part = (text, at) => parseInt(text.slice(at, at + 2), 16);
-    const channel = (at) => Math.round(part(low, at) + (part(high, at) - part(low, at)) * share);
-    return `rgb(${channel(1)},${channel(3)},${channel(5)})`;
-  }
-
   function colour(name) {
     const text = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-    return text.length === 4 ? `#${text[1]}${text[1]}${text[2]}${text[2]}${text[3]}${text[3]}` : text;
+    const whole = text.length === 4 ? `#${text[1]}${text[1]}${text[2]}${text[2]}${text[3]}${text[3]}` : text;
+    return [1, 3, 5].map((at) => parseInt(whole.slice(at, at + 2), 16));
   }
+
+  // One point for each time and line, which the page's picture shows larger.
+  const small = document.createElement("canvas");
 
   function drawHeat() {
     const canvas = byId("heat");
     const context = canvas.getContext("2d");
-    const names = frame.servers.map((server) => server.name);
+    const places = frame.servers.map((server) => placeOf(server.name));
     const isDepth = frame.servers.some((server) => server.depth !== null);
     setText(byId("heat-measure"), isDepth ? "requests that wait" : "time that requests wait");
-    let most = 0;
-    for (const column of history) {
-      for (const value of Object.values(column.values)) if (value > most) most = value;
-    }
     const [low, high, unknown, mark] = ["--low", "--high", "--unknown", "--mark"].map(colour);
-    context.fillStyle = unknown;
-    context.fillRect(0, 0, canvas.width, canvas.height);
-    const width = canvas.width / HISTORY_MAX;
+    const count = history.times.length;
     // Of more servers than the picture has lines, some share one: the worst of them is shown.
-    const lines = Math.min(names.length, canvas.height);
-    const height = canvas.height / Math.max(lines, 1);
-    const steps = Array.from({ length: 33 }, (_, step) => mixed(low, high, step / 32));
-    history.forEach((column, index) => {
-      const left = Math.floor((HISTORY_MAX - history.length + index) * width);
-      const right = Math.floor((HISTORY_MAX - history.length + index + 1) * width);
-      for (let line = 0; line < lines; line += 1) {
-        const first = Math.floor((line * names.length) / lines);
-        const last = Math.floor(((line + 1) * names.length) / lines);
-        let value = null;
-        for (let at = first; at < last; at += 1) {
-          const next = column.values[names[at]];
-          if (next !== null && next !== undefined && (value === null || next > value)) value = next;
-        }
-        if (value === null) continue;
-        context.fillStyle = steps[most > 0 ? Math.round((value / most) * 32) : 0];
-        context.fillRect(left, Math.floor(line * height), right - left, Math.ceil(height));
+    const lines = Math.max(Math.min(places.length, canvas.height), 1);
+    const height = canvas.height / lines;
+    const worst = new Float32Array(lines * HISTORY_MAX).fill(NaN);
+    let most = 0;
+    for (let index = 0; index < count; index += 1) {
+      const start = lineOf(index) * history.room;
+      const column = HISTORY_MAX - count + index;
+      for (let at = 0; at < places.length; at += 1) {
+        const value = history.values[start + places[at]];
+        const point = Math.floor((at * lines) / places.length) * HISTORY_MAX + column;
+        // Nothing is more than what is not known.
+        if (value > worst[point] || Number.isNaN(worst[point])) worst[point] = value;
+        if (value > most) most = value;
       }
-    });
-    if (chosen !== null) {
-      const at = Math.floor((names.indexOf(chosen) * lines) / Math.max(names.length, 1));
-      context.strokeStyle = mark;
-      context.strokeRect(0.5, Math.floor(at * height) + 0.5, canvas.width - 1, Math.max(height - 1, 1));
     }
-    const seconds = history.length > 1 ? history[history.length - 1].time - history[0].time : 0;
+    if (small.width !== HISTORY_MAX || small.height !== lines) [small.width, small.height] = [HISTORY_MAX, lines];
+    const points = new ImageData(HISTORY_MAX, lines);
+    for (let point = 0; point < worst.length; point += 1) {
+      const share = most > 0 ? worst[point] / most : 0;
+      for (let channel = 0; channel < 3; channel += 1) {
+        const shade = low[channel] + (high[channel] - low[channel]) * share;
+        points.data[4 * point + channel] = Number.isNaN(worst[point]) ? unknown[channel] : shade;
+      }
+      points.data[4 * point + 3] = 255;
+    }
+    small.getContext("2d").putImageData(points, 0, 0);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(small, 0, 0, canvas.width, canvas.height);
+    const at = frame.servers.findIndex((server) => server.name === chosen);
+    if (at >= 0) {
+      const line = Math.floor((at * lines) / places.length);
+      context.strokeStyle = `rgb(${mark.join()})`;
+      context.strokeRect(0.5, Math.floor(line * height) + 0.5, canvas.width - 1, Math.max(height - 1, 1));
+    }
+    const seconds = count > 1 ? history.times[count - 1] - history.times[0] : 0;
     setText(byId("heat-span"), `The last ${Math.round(seconds)} s, newest on the right.`);
     const shown = isDepth ? number(most) : time(most);
     setText(byId("heat-most"), `Darkest, or brightest on a dark page: ${shown}. Grey: not known.`);
@@ -207,8 +279,9 @@
     byId("one").hidden = !server;
     if (server) {
       setText(byId("one-head"), `One server: ${server.name}`);
-      const values = history.map((column) => column.values[chosen]);
-      const seen = values.filter((value) => value !== null && value !== undefined);
+      const place = placeOf(chosen);
+      const values = history.times.map((_, index) => history.values[lineOf(index) * history.room + place]);
+      const seen = values.filter((value) => !Number.isNaN(value));
       const show = server.depth === null ? time : number;
       const span = () => `from ${show(Math.min(...seen))} to ${show(Math.max(...seen))} waiting`;
       const words = seen.length > 0 ? span() : "nothing is known of its waiting";
@@ -229,7 +302,7 @@
     const next = at < 0 ? (step > 0 ? 0 : names.length - 1) : Math.min(Math.max(at + step, 0), names.length - 1);
     chosen = names[next];
     draw();
-    rowOf(chosen).scrollIntoView({ block: "nearest" });
+    rows[names.indexOf(chosen)].row.scrollIntoView({ block: "nearest" });
   }
 
   function pause() {
@@ -276,19 +349,19 @@
   byId("sort").addEventListener("click", nextSort);
   byId("turn").addEventListener("click", turn);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  addEventListener("scroll", writeRowsInSight, { passive: true });
+  addEventListener("resize", writeRowsInSight);
   makeHeads();
 
   const source = new EventSource(`events?token=${encodeURIComponent(token)}`);
   source.addEventListener("history", (event) => {
-    history = JSON.parse(event.data).columns;
+    [history.times, history.next] = [[], 0];
     // Its last column comes again with its frame.
-    history.pop();
+    for (const column of JSON.parse(event.data).columns.slice(0, -1)) note(column.time, Object.entries(column.values));
   });
   source.addEventListener("message", (event) => {
     const next = JSON.parse(event.data);
-    const values = Object.fromEntries(next.servers.map((server) => [server.name, burden(server)]));
-    history.push({ time: next.time, values });
-    if (history.length > HISTORY_MAX) history.shift();
+    note(next.time, next.servers.map((server) => [server.name, burden(server)]));
     if (!paused) {
       setText(byId("state"), "");
       take(next);
