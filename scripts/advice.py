@@ -7,7 +7,8 @@ Usage: advice.py DIRECTORY-WITH-PROGRAMS [RULE...]
 
 Not here, for they take what one machine does not have: queue and slow-storage (servers of Lustre), drops (a
 network's counters) and wait-journal (a medium on which checkpoints take long). All rules have recorded inputs in
-crates/report/tests/advice.rs. As root, for failed-checkpoints mounts a file system that can be filled."""
+crates/report/tests/advice.rs. As root, for failed-checkpoints mounts a file system that can be filled, and network has
+one of its own."""
 import ctypes
 import os
 import re
@@ -349,12 +350,27 @@ def writing_relayed(_):
     Files().fill("/large", 512 * MIB, 4 * MIB)
 
 
+def records(_):
+    """Records that are larger or smaller than the chunks they are in, which lie across boundaries or do not."""
+    Files().fill("/records", 12_000 * 40_960, 40_960)
+
+
+def across(_):
+    """Bytes go to a server and back by a network, which is slow or not."""
+    files = Files()
+    files.fill("/large", 64 * MIB, MIB)
+    files.read_all("/large", 64 * MIB, MIB)
+
+
+# Bits a second of a network of its own, and of a slow one, by what stands for it in the options of a cluster.
+NETWORKS = {"NETWORK": None, "SLOW-NETWORK": "200mbit"}
 BEHIND_COUNT, BEHIND_SIZE = 6, 192 * MIB
 OPENED_COUNT = 300
 WORK = {work.__name__: work for work in (
     write_large, stat_one, names_alone, busy, asking, small_writes, small_reads, fsyncs, awaited, reading, fill_store,
     other_key, begun_anew, held_up, beside_another, renames, renaming, fsyncs_at_once, syncing, syncing_now_and_then,
-    reads_behind, reading_behind, naming, no_room_for_checkpoints, asked_across, opened_and_changed, opening, through_others, writing_relayed)}
+    reads_behind, reading_behind, naming, no_room_for_checkpoints, asked_across, opened_and_changed, opening,
+    through_others, writing_relayed, records, across)}
 TCP = ["--transport", "tcp", "--protect", "off"]
 # On a disk and not in memory, and on a file system of 64 MiB.
 ON_DISK = ["--servers", "1", *TCP, "--store", "memory:DISK,size=64M"]
@@ -383,6 +399,9 @@ CASES = [
     ("failed-checkpoints", "no_room_for_checkpoints", SMALL, SMALL),
     ("resends", "asked_across", ["--servers", "2", *TCP], ["--servers", "2", *TCP]),
     ("recalls", "opened_and_changed", ["--servers", "3", *TCP], ["--servers", "3", *TCP]),
+    ("network", "across", ["SLOW-NETWORK", "--servers", "1", *TCP], ["NETWORK", "--servers", "1", *TCP]),
+    ("across-chunks", "records", ["--servers", "1", "--chunk-size", "64K"],
+     ["--servers", "1", "--chunk-size", "40960"]),
     ("relayed", "through_others", ["--servers", "4", *TCP], ["--servers", "4", *TCP]),
 ]
 
@@ -405,8 +424,13 @@ def fired(programs, work, fires, options):
             options += ["--dir", os.path.join(stores, "stores")]
         run = os.path.join(place, "run")
         environment = dict(os.environ, PROGRAMS=programs, TABANE_JOB=JOB, TABANE_CLUSTER=run, SMALL=small)
+        network = next((option for option in options if option in NETWORKS), None)
+        options = [option for option in options if option not in NETWORKS]
+        namespace = f"tabane-advice-{os.getpid()}"
 
         def do(*command):
+            if network and command[0] != "ip":
+                command = ("ip", "netns", "exec", namespace, *command)
             done = subprocess.run(command, env=environment, timeout=TIME_LIMIT_S, capture_output=True, text=True)
             if done.returncode != 0:
                 raise SystemExit(f"advice.py: {work}: {' '.join(command)}: {done.stdout}{done.stderr}")
@@ -416,6 +440,12 @@ def fired(programs, work, fires, options):
         if work == "no_room_for_checkpoints":
             os.mkdir(small)
             do("mount", "-t", "tmpfs", "-o", "size=64M", "tmpfs", small)
+        if network:
+            do("ip", "netns", "add", namespace)
+            do("ip", "netns", "exec", namespace, "ip", "link", "set", "lo", "up")
+            if NETWORKS[network]:
+                do("tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", NETWORKS[network], "burst", "1mb",
+                   "latency", "1s")
         do(program, "up", "--run-directory", run, "--record", record, *options)
         try:
             do(sys.executable, os.path.abspath(__file__), "work", work, "yes" if fires else "no")
@@ -423,6 +453,9 @@ def fired(programs, work, fires, options):
             do(program, "down", "--run-directory", run, *(["--discard"] if "--backing" in options else []))
             if os.path.ismount(small):
                 do("umount", small)
+            if network:
+                do("ip", "netns", "delete", namespace)
+                network = None
         said = do(os.path.join(programs, "tabane-report"), "advice", JOB, record)
         keep = os.environ.get("KEEP")
         if keep:

@@ -40,7 +40,7 @@ type Change = fn(usize, &mut common::Told);
 /// Method: four servers with an even load, of which one thing is changed.
 #[test]
 fn rules_about_tabane() {
-    let cases: [(&str, Change, Change); 20] = [
+    let cases: [(&str, Change, Change); 23] = [
         (
             "long-wait",
             |i, told| told.wait_ns = if i == 2 { 11_000_000 } else { 0 },
@@ -109,6 +109,15 @@ fn rules_about_tabane() {
             |_, told| {
                 (told.reads, told.read_bytes) = (2_000, 80 * MIB);
             },
+        ),
+        ("network", |i, told| told.way_ns = i64::from(i == 2) * 11_000_000, |_, told| told.way_ns = 9_000_000),
+        // One late wake-up where next to nobody asks.
+        ("network", |_, told| told.way_ns = 11_000_000, |_, told| (told.answers, told.way_ns) = (90, 11_000_000)),
+        // 240 calls of each server, of some 950.
+        (
+            "across-chunks",
+            |_, told| (told.writes, told.write_bytes, told.crossing) = (955, 9_550 << 20, 240),
+            |_, told| (told.writes, told.write_bytes, told.crossing) = (956, 9_560 << 20, 239),
         ),
         ("many-calls", |_, told| told.names = 3_000, |_, told| (told.names, told.writes) = (3_000, 400)),
         ("fsync-storm", |_, told| told.fsyncs = 10, |_, told| told.fsyncs = 3),

@@ -27,6 +27,10 @@ pub enum ClientCounter {
     /// Answers to requests, and nanoseconds from the begin of each request to its answer.
     Answers,
     AnswerNs,
+    /// Of these nanoseconds those that servers say they took.
+    ServedNs,
+    /// Reads and writes no larger than a chunk that touch two.
+    CrossingCalls,
 }
 
 impl ClientCounter {
@@ -39,11 +43,13 @@ impl ClientCounter {
         ClientCounter::LeasedBytes,
         ClientCounter::Answers,
         ClientCounter::AnswerNs,
+        ClientCounter::ServedNs,
+        ClientCounter::CrossingCalls,
     ];
 }
 
 /// Numbers that there are.
-pub const COUNTER_COUNT: usize = 8;
+pub const COUNTER_COUNT: usize = 10;
 
 /// The numbers of one connection, by [`ClientCounter`].
 #[repr(C)]
@@ -51,7 +57,7 @@ pub const COUNTER_COUNT: usize = 8;
 pub struct ClientCounters(CacheLine<[AtomicU64; COUNTER_COUNT]>);
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<ClientCounters>() == LINE_SIZE);
+const _: () = assert!(size_of::<ClientCounters>() == 2 * LINE_SIZE);
 
 // SAFETY: atomics alone.
 unsafe impl Layout for ClientCounters {}

@@ -55,7 +55,7 @@ pub struct SegmentArea {
     hazards: Hazards,
     /// What the caller did by itself.
     counters: ClientCounters,
-    _unused_behind: Padding<{ 4096 - 2048 - 640 - 64 }>,
+    _unused_behind: Padding<{ 4096 - 2048 - 640 - 128 }>,
     bytes: [RingBytes; 2],
 }
 

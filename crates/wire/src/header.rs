@@ -69,8 +69,9 @@ pub struct Header {
     pub status: u32,
     pub params_size: u32,
     pub body_size: u32,
-    /// Of a request: milliseconds that the caller still waits.
-    pub remaining_ms: u32,
+    /// Of a request: milliseconds that the caller still waits. Of a reply: microseconds from when the request can have
+    /// arrived to the reply, but for waits for its body.
+    pub time: u32,
     /// Last number of the log of tree changes that the sender knows.
     pub tree_number: u64,
 }
@@ -89,7 +90,7 @@ impl Header {
             status: 0,
             params_size: 0,
             body_size: 0,
-            remaining_ms: 0,
+            time: 0,
             tree_number: 0,
         }
     }
@@ -114,7 +115,7 @@ impl Header {
         put(&self.status.to_le_bytes());
         put(&self.params_size.to_le_bytes());
         put(&self.body_size.to_le_bytes());
-        put(&self.remaining_ms.to_le_bytes());
+        put(&self.time.to_le_bytes());
         put(&self.tree_number.to_le_bytes());
         let sum = check_sum(&array[..HEADER_SIZE - 4]);
         array[HEADER_SIZE - 4..].copy_from_slice(&sum.to_le_bytes());
@@ -149,7 +150,7 @@ impl Header {
             status: u32::decode(&mut input)?,
             params_size: u32::decode(&mut input)?,
             body_size: u32::decode(&mut input)?,
-            remaining_ms: u32::decode(&mut input)?,
+            time: u32::decode(&mut input)?,
             tree_number: u64::decode(&mut input)?,
         };
         if header.params_size as usize > PARAMS_SIZE_MAX {
@@ -192,7 +193,7 @@ mod tests {
             status: 3,
             params_size: 100,
             body_size: 4096,
-            remaining_ms: 30_000,
+            time: 30_000,
             tree_number: 9,
         };
         let array = header.to_array();

@@ -249,6 +249,8 @@ message! {
         pub leased_bytes: u64,
         pub answers: u64,
         pub answer_ns: u64,
+        pub served_ns: u64,
+        pub crossing_calls: u64,
     }
 }
 

@@ -156,6 +156,7 @@ impl FileSystem {
         self.servers.adopt(file).await;
         let size = places.iter().map(|place| place.len()).sum::<usize>();
         check_list(ranges, size)?;
+        self.servers.count_crossing(file, ranges);
         if size <= ROUND_SIZE_MAX {
             return self.servers.write_round(file, places, ranges, size).await;
         }
@@ -183,6 +184,7 @@ impl FileSystem {
         check_handle(file, file.read)?;
         self.servers.adopt(file).await;
         let size = ranges.iter().map(|range| range.size).sum::<u64>() as usize;
+        self.servers.count_crossing(file, ranges);
         if size <= ROUND_SIZE_MAX {
             return self.servers.read_round(file, places, ranges).await;
         }
@@ -479,6 +481,18 @@ impl Servers {
             shares.iter().for_each(|share| self.count_read(share.server, share.size));
         }
         Ok(is_read)
+    }
+
+    /// Counts a call that is cut in two by the place of a boundary alone: a list has its places from the program.
+    fn count_crossing(&self, file: &File, ranges: &[FileRange]) {
+        let chunk_size = u64::from(file.layout.chunk_size);
+        if let [range] = ranges
+            && range.size <= chunk_size
+            && range.offset % chunk_size + range.size > chunk_size
+            && let Ok(home) = self.home_of(file.id)
+        {
+            self.count(home, &[(ClientCounter::CrossingCalls, 1)]);
+        }
     }
 
     /// Counts a read by short circuit from one server's store.

@@ -101,14 +101,21 @@ impl Common {
         }
     }
 
-    /// It has been answered.
-    pub(crate) fn count_answer(&self, server: u32, timing: Timing) {
+    /// It has been answered, by a server that says how long it took.
+    pub(crate) fn count_answer(&self, server: u32, timing: Timing, served: Nanos) {
         match timing {
             Timing::Parked => {}
             Timing::Untimed => self.count(server, &[(ClientCounter::Answers, 1)]),
             Timing::Since(begun, weight) => {
-                let took = self.reactor.now().saturating_sub(begun).saturating_mul(weight);
-                self.count(server, &[(ClientCounter::Answers, 1), (ClientCounter::AnswerNs, took)]);
+                let took = self.reactor.now().saturating_sub(begun);
+                self.count(
+                    server,
+                    &[
+                        (ClientCounter::Answers, 1),
+                        (ClientCounter::AnswerNs, took.saturating_mul(weight)),
+                        (ClientCounter::ServedNs, served.min(took).saturating_mul(weight)),
+                    ],
+                );
             }
         }
     }
@@ -153,6 +160,8 @@ impl Common {
                 leased_bytes: since(ClientCounter::LeasedBytes),
                 answers: since(ClientCounter::Answers),
                 answer_ns: since(ClientCounter::AnswerNs),
+                served_ns: since(ClientCounter::ServedNs),
+                crossing_calls: since(ClientCounter::CrossingCalls),
             };
             // Else with the next connection, if there is one.
             if !self.channel(*server).notify(Operation::NoteCounters, request.to_bytes()) {

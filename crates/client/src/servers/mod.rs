@@ -271,8 +271,10 @@ impl Common {
         let channel = self.channel(server);
         let answer = self.await_answer(&call);
         let result = channel.call(call).await;
-        if result.as_ref().map_or_else(|failure| is_answer(failure.status), |_| true) {
-            self.count_answer(server, answer);
+        match &result {
+            Ok(reply) => self.count_answer(server, answer, reply.served),
+            Err(failure) if is_answer(failure.status) => self.count_answer(server, answer, failure.served),
+            Err(_) => {}
         }
         if result.as_ref().is_err_and(is_too_old) {
             self.begin_tree_anew(channel.tree_number(), server);

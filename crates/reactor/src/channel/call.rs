@@ -76,6 +76,8 @@ pub struct Reply {
     /// The body, where the call gave no place.
     pub body: Vec<u8>,
     pub tree_number: u64,
+    /// How long the server says that it took.
+    pub served: Nanos,
 }
 
 /// A call that did not succeed, in the server's words or our own.
@@ -88,6 +90,8 @@ pub struct Failure {
     pub text: Vec<u8>,
     pub server: u32,
     pub operation: Operation,
+    /// How long the server says that it took; 0 where none answered.
+    pub served: Nanos,
 }
 
 impl std::fmt::Display for Failure {

@@ -44,7 +44,7 @@ impl ChannelInner {
     pub(super) fn failure(&self, operation: Operation, status: Status, words: &str) -> Failure {
         let address = self.options.cluster.servers[self.options.server as usize].address;
         let text = format!("{words}; its address is {address}").into_bytes();
-        Failure { status, id: FileId(0), text, server: self.options.server, operation }
+        Failure { status, id: FileId(0), text, server: self.options.server, operation, served: 0 }
     }
 
     /// Puts a call into the table and on the wire.
@@ -129,7 +129,7 @@ impl ChannelInner {
         }
         let until = |deadline: Nanos| deadline.saturating_sub(self.reactor.now());
         let remaining = outstanding.deadline.map_or(self.options.timeout, until);
-        header.remaining_ms = u32::try_from(remaining / 1_000_000).unwrap_or(u32::MAX);
+        header.time = u32::try_from(remaining / 1_000_000).unwrap_or(u32::MAX);
         outstanding.was_sent = true;
         outstanding.sent_on = state.statistics.connects;
         let is_first = !link.has_queued();

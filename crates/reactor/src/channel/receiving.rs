@@ -2,6 +2,7 @@
 
 use super::table::{BodyTarget, ChannelConnection, ChannelState, ReplyStage};
 use super::{ChannelInner, Failure, Reply};
+use crate::Nanos;
 use crate::link::{LinkError, RawSlice};
 use wire::messages::ErrorDetail;
 use wire::{Decode, FrameKind, Header, Status};
@@ -100,9 +101,11 @@ impl ChannelInner {
             return Ok(());
         }
         state.tree_number = header.tree_number;
+        let served = Nanos::from(header.time) * 1000;
         let outcome = match Status::from_code(header.status) {
             Some(Status::Ok) => {
-                Ok(Reply { params, body_size: header.body_size as usize, body, tree_number: header.tree_number })
+                let (body_size, tree_number) = (header.body_size as usize, header.tree_number);
+                Ok(Reply { params, body_size, body, tree_number, served })
             }
             Some(status) => {
                 let detail = ErrorDetail::from_bytes(&params)
@@ -113,6 +116,7 @@ impl ChannelInner {
                     text: detail.text.to_vec(),
                     server: self.options.server,
                     operation: outstanding.operation,
+                    served,
                 })
             }
             None => return Err(LinkError::Protocol(Status::BadMessage, "the server answered an unknown status")),

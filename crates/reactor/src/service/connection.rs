@@ -280,6 +280,7 @@ impl Connection {
             taken,
             connection: self.clone(),
             serving: serving.clone(),
+            body_wait: 0,
             answered: false,
         })
     }

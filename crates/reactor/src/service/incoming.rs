@@ -21,6 +21,8 @@ pub struct Incoming {
     pub read: Nanos,
     /// When it was handed to the service: later than it arrived by the time that those before it took.
     pub taken: Nanos,
+    /// How long the service has waited for its body.
+    pub(super) body_wait: Nanos,
     pub(super) connection: Rc<Connection>,
     pub(super) serving: Rc<Serving>,
     pub(super) answered: bool,
@@ -34,7 +36,7 @@ impl Incoming {
 
     /// When the caller stops waiting.
     pub fn deadline(&self) -> Nanos {
-        self.read + Nanos::from(self.header.remaining_ms) * 1_000_000
+        self.read + Nanos::from(self.header.time) * 1_000_000
     }
 
     /// Whether the caller has stopped waiting.
@@ -74,8 +76,10 @@ impl Incoming {
                 since: self.serving.reactor.now(),
             };
         }
+        let begun = self.serving.reactor.now();
         let _guard = BodyGuard { connection: &connection, call_id };
         poll_fn(|cx| connection.poll_body(call_id, cx.waker())).await?;
+        self.body_wait += self.serving.reactor.now().saturating_sub(begun);
         for place in places {
             place.region.note_received(place.offset, place.size);
         }
@@ -114,6 +118,8 @@ impl Incoming {
         header.call_id = self.header.call_id;
         header.status = status as u32;
         header.tree_number = self.serving.tree_number.get();
+        let served = self.serving.reactor.now().saturating_sub(self.arrived).saturating_sub(self.body_wait);
+        header.time = u32::try_from(served / 1000).unwrap_or(u32::MAX);
         let close = matches!(status, Status::BadMessage | Status::WrongServer | Status::UnknownOperation);
         self.connection.respond(&self.serving, header, params, body, close);
     }

@@ -1,11 +1,10 @@
 //! The table of rules. What a threshold says and what its function does stand side by side: change both.
 //!
-//! Not judged, for nothing is counted of it yet: pieces across chunks, slow ranks, and what clients of a server's
-//! machine do in shared memory.
+//! Not judged, for nothing is counted of it yet: slow ranks.
 
 use super::evidence::{Evidence, ServerEvidence, Stretch};
 use crate::analysis::Row;
-use crate::sources::tabane::WAITS;
+use crate::sources::tabane::{ANSWER_NS, ANSWERS, CROSSING_CALLS, SERVED_NS, WAITS};
 use crate::times;
 use crate::words::{count, microseconds, name, number, size};
 
@@ -48,7 +47,7 @@ const fn rule(
     Rule { name, measure, threshold, change, chapter, judge }
 }
 
-pub static RULES: [Rule; 26] = [
+pub static RULES: [Rule; 28] = [
     rule(
         "other-job",
         "part of the job's waiting that is because of one other job",
@@ -114,6 +113,14 @@ pub static RULES: [Rule; 26] = [
         wait_disk,
     ),
     rule(
+        "network",
+        "time that an answer takes beyond what the server says it took",
+        "10 ms in 5 % of the known time, of 10 answers a second at least",
+        "have the network looked at (`import --network` reads what ports count), or keep work beside its servers",
+        "hosts.md",
+        network,
+    ),
+    rule(
         "hot-server",
         "part of all bytes that one server has",
         "more than twice the mean of 4 servers or more, 80 % of 3, 90 % of 2; of 256 MiB at least",
@@ -160,6 +167,14 @@ pub static RULES: [Rule; 26] = [
         "read larger pieces, or let clients read beside the servers, where reads in shared memory need no request",
         "ways.md",
         small_reads,
+    ),
+    rule(
+        "across-chunks",
+        "reads and writes no larger than a chunk that touch two",
+        "10,000, a quarter of all pieces",
+        "make files with a `--chunk-size` that is the size of such a call or a multiple",
+        "tuning.md",
+        across_chunks,
     ),
     rule(
         "many-calls",
@@ -394,6 +409,26 @@ fn wait_disk(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
     waiting(evidence, rule, WAITS[3].1, "the backing directory")
 }
 
+fn network(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
+    each(evidence, rule, |server| {
+        let rate = |name: &'static str, at: usize| server.rate(std::iter::once(name), at);
+        let beyond = |at: usize, _: &Row| {
+            let answers = rate(ANSWERS, at)?;
+            // Where next to nobody asks, one late wake-up would be the mean.
+            let ns = if answers >= 10.0 { (rate(ANSWER_NS, at)? - rate(SERVED_NS, at)?) / answers } else { 0.0 };
+            Some(ns / 1e3)
+        };
+        let stretch = server.stretch_at(beyond, 10e3)?;
+        let words = format!(
+            "answers of {} took {} on their way {}",
+            name(&server.name),
+            microseconds(stretch.mean),
+            evidence.when(&stretch)
+        );
+        (stretch.share >= PART_LEAST).then_some((stretch.share * stretch.mean, words))
+    })
+}
+
 fn hot_server(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
     let found = evidence.hottest(BYTES_LEAST, ServerEvidence::bytes).map(|(server, part, count)| {
         let bytes = size(server.bytes().unwrap_or(0.0));
@@ -481,6 +516,17 @@ fn small_writes(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
 
 fn small_reads(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
     small(evidence, rule, "reads", |row| Some((row.reads?, row.read_bytes?)))
+}
+
+fn across_chunks(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
+    let crossing = sum_of(evidence, |server| server.growth(CROSSING_CALLS)).unwrap_or(0.0).round();
+    let pieces = |row: &Row| row.reads.unwrap_or(0.0) + row.writes.unwrap_or(0.0);
+    let pieces = sum_of(evidence, |server| Some(pieces(&server.whole) * server.seconds())).unwrap_or(0.0).round();
+    if crossing < 10_000.0 || crossing * 4.0 < pieces {
+        return Vec::new();
+    }
+    let words = format!("{} calls were cut in two, of {} pieces", count(crossing as u64), count(pieces as u64));
+    vec![Finding { rule, weight: crossing, words }]
 }
 
 /// Over all servers; none where none tells of its operations.

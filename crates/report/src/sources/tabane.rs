@@ -27,6 +27,12 @@ const JOB_NAME_SIZE_MAX: usize = 128;
 /// Names of operations that are longer are no server's.
 const OPERATION_NAME_SIZE_MAX: usize = 64;
 const RESENDS: &str = "resends";
+/// Time that clients waited for answers, and the part of it that the server says it took.
+pub const ANSWER_NS: &str = "client_answer_ns";
+pub const SERVED_NS: &str = "client_served_ns";
+pub const ANSWERS: &str = "client_answers";
+/// Calls no larger than a chunk that touched two.
+pub const CROSSING_CALLS: &str = "client_crossing_calls";
 /// Operations by which we ask.
 const OWN_OPERATIONS: [&str; 3] = ["Statistics", "Ping", "NoteCounters"];
 /// What clients that name no job are called, and jobs that a server does not tell apart.
@@ -130,9 +136,35 @@ struct ClientTotals {
     short_circuit_bytes: i64,
     leased_reads: i64,
     leased_bytes: i64,
+    answers: Option<i64>,
+    answer_ns: Option<i64>,
+    served_ns: Option<i64>,
+    crossing_calls: Option<i64>,
 }
 
 impl ClientTotals {
+    /// What rules are about, with the names of the counters.
+    fn judged(&self) -> [(&'static str, Option<i64>); 4] {
+        [
+            (ANSWERS, self.answers),
+            (ANSWER_NS, self.answer_ns),
+            (SERVED_NS, self.served_ns),
+            (CROSSING_CALLS, self.crossing_calls),
+        ]
+    }
+
+    /// 0 of what is told.
+    fn nothing(&self) -> ClientTotals {
+        let zero = |told: Option<i64>| told.map(|_| 0);
+        ClientTotals {
+            answers: zero(self.answers),
+            answer_ns: zero(self.answer_ns),
+            served_ns: zero(self.served_ns),
+            crossing_calls: zero(self.crossing_calls),
+            ..ClientTotals::default()
+        }
+    }
+
     fn reads(&self) -> i64 {
         self.short_circuit_reads.saturating_add(self.leased_reads)
     }
@@ -422,6 +454,7 @@ impl Documents {
             moment.number("loop_busy_ns", sample.busy_ns, sink)?;
             moment.number("bytes_free", sample.bytes_free, sink)?;
             moment.number("journal_used", sample.journal_used, sink)?;
+            moment.numbers(&sample.clients.judged(), sink)?;
             for job in &sample.jobs {
                 self.job_at(&moment, job, sample.number, before, sink)?;
             }
@@ -557,7 +590,7 @@ impl Moment<'_> {
         let waits = || WAITS.map(|(reason, _)| (reason.to_owned(), WaitReport { waited_ns: 0 })).into();
         let none =
             || ClassReport { arrivals: Some(0), req_active_ns: Some(0), waits: waits(), ..ClassReport::default() };
-        self.classes(&none(), &none(), &ClientTotals::default(), sink)?;
+        self.classes(&none(), &none(), &report.clients.nothing(), sink)?;
         let operations = report.operations.keys().map(|name| (name.clone(), none())).collect();
         let zero = ServerReport {
             wall_clock_ns: self.seen,
@@ -572,7 +605,7 @@ impl Moment<'_> {
             channels: Vec::new(),
             connections_refused: Some(0),
             relay_bytes: Some(0),
-            clients: ClientTotals::default(),
+            clients: report.clients.nothing(),
             jobs: Vec::new(),
             samples: Vec::new(),
         };
@@ -673,6 +706,7 @@ impl Moment<'_> {
         ] {
             self.number(name, value, sink)?;
         }
+        self.numbers(&report.clients.judged(), sink)?;
         self.waits(|reason| both(&report.classes, reason), sink)?;
         for (name, operation) in report.kept_operations() {
             self.number(&format!("{OPERATION_PREFIX}{name}"), Some(operation.finished), sink)?;
@@ -682,6 +716,10 @@ impl Moment<'_> {
 
     fn waits(&self, of: impl Fn(&str) -> Option<i64>, sink: &mut impl Sink) -> Outcome {
         WAITS.iter().try_for_each(|(reason, counter)| self.number(counter, of(reason), sink))
+    }
+
+    fn numbers(&self, numbers: &[(&str, Option<i64>)], sink: &mut impl Sink) -> Outcome {
+        numbers.iter().try_for_each(|(name, value)| self.number(name, *value, sink))
     }
 
     fn number(&self, name: &str, value: Option<i64>, sink: &mut impl Sink) -> Outcome {

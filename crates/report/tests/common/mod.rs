@@ -207,6 +207,10 @@ pub struct Told {
     pub wait_ns: i64,
     /// Of all of them, for each reason: lock, journal, sync, disk.
     pub waits_ns: [i64; 4],
+    /// Answers that clients had, and the time that each took beyond what the server took.
+    pub answers: i64,
+    pub way_ns: i64,
+    pub crossing: i64,
     pub busy_ns: i64,
     pub recalls: i64,
     pub leases: i64,
@@ -230,6 +234,7 @@ pub fn load() -> Told {
         reads: 5,
         read_bytes: 5 << 20,
         names: 30,
+        answers: 100,
         bytes_free: 50,
         ..Told::default()
     }
@@ -273,6 +278,8 @@ fn server(index: usize, told: &Told, step: i64) -> serde_json::Value {
                         "Open": class(told.names, 0, 0), "Synchronise": class(told.fsyncs, 0, 0),
                         "Statistics": class(1, 0, 0) },
         "channels": [{ "resends": told.resends * grown, "server": 9 }],
+        "clients": { "answers": told.answers * grown, "answer_ns": told.answers * (told.way_ns + 500) * grown,
+                     "served_ns": told.answers * 500 * grown, "crossing_calls": told.crossing * grown },
         "connections_refused": told.refused * grown, "relay_bytes": told.relay_bytes * grown, "samples": [],
     } })
 }

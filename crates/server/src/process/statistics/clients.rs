@@ -43,8 +43,8 @@ impl ClientCounts {
 
     /// Opens, looks, reads and bytes together: a measure of how much was done.
     pub fn done(&self) -> u64 {
-        let is_done = |counter: &ClientCounter| !matches!(counter, ClientCounter::Answers | ClientCounter::AnswerNs);
-        ClientCounter::ALL.iter().filter(|counter| is_done(counter)).map(|counter| self.0[*counter as usize]).sum()
+        let is_deed = |counter: &ClientCounter| (*counter as usize) < ClientCounter::Answers as usize;
+        ClientCounter::ALL.iter().filter(|counter| is_deed(counter)).map(|counter| self.0[*counter as usize]).sum()
     }
 
     /// What somebody says, whom nobody trusts.
@@ -74,6 +74,8 @@ impl ClientCounts {
             ClientCounter::LeasedBytes => request.leased_bytes,
             ClientCounter::Answers => request.answers,
             ClientCounter::AnswerNs => request.answer_ns,
+            ClientCounter::ServedNs => request.served_ns,
+            ClientCounter::CrossingCalls => request.crossing_calls,
         }))
     }
 }
@@ -88,6 +90,8 @@ fn name_of(counter: ClientCounter) -> &'static str {
         ClientCounter::LeasedBytes => "leased_bytes",
         ClientCounter::Answers => "answers",
         ClientCounter::AnswerNs => "answer_ns",
+        ClientCounter::ServedNs => "served_ns",
+        ClientCounter::CrossingCalls => "crossing_calls",
     }
 }
 
@@ -216,6 +220,8 @@ mod tests {
             leased_bytes: 50,
             answers: 3,
             answer_ns: 900,
+            served_ns: 700,
+            crossing_calls: 2,
         };
         clients.connect(2, job);
         for (leased_bytes, answers) in [(50, 3), (50, 3), (40, 4), (51, 4)] {
@@ -225,7 +231,7 @@ mod tests {
         clients.disconnect(2, &mut jobs);
         // One that was held until after the end.
         clients.note(2, &request, &mut jobs);
-        assert_eq!(clients.totals().0, [0, 0, 0, 111, 1, 51, 4, 900]);
+        assert_eq!(clients.totals().0, [0, 0, 0, 111, 1, 51, 4, 900, 700, 2]);
         assert_eq!(jobs.counters(job).clients, clients.totals());
         clients.connect(3, job);
         request.leased_bytes = u64::MAX;

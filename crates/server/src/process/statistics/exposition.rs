@@ -165,6 +165,8 @@ const CLIENTS: [Row; COUNTER_COUNT] = [
     ("leased_bytes", "client_leased_bytes_total", Counter, "Bytes that clients read under read leases"),
     ("answers", "client_answers_total", Counter, "Answers that clients had to their requests"),
     ("answer_ns", "client_answer_seconds_total", Counter, "Time that clients waited for answers"),
+    ("served_ns", "client_served_seconds_total", Counter, "Part of it that servers said they took"),
+    ("crossing_calls", "client_crossing_calls_total", Counter, "Calls no larger than a chunk that touched two"),
 ];
 
 /// The numbers of something that a label tells apart from others.

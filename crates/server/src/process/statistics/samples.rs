@@ -22,7 +22,7 @@ use wire::{Decode, Encode};
 /// Samples that are kept: ten minutes, one a second.
 pub const SAMPLE_COUNT_MAX: usize = 600;
 const NAME: &str = "samples";
-const MAGIC: u32 = u32::from_le_bytes(*b"TbS1");
+const MAGIC: u32 = u32::from_le_bytes(*b"TbS2");
 const HEADER_SIZE: u64 = 16;
 const ALIGNMENT: u64 = 64;
 /// Most bytes of a record: numbers take no more in it than in memory.
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(times(&of(&disk)), [0, 2]);
         // Another layout.
         region.write(samples.places[0].at, b"TbS0");
-        region.write(samples.places[2].at, b"TbS2");
+        region.write(samples.places[2].at, b"TbS1");
         assert_eq!(times(&of(&disk)), []);
     }
 }
