@@ -352,7 +352,9 @@ def writing_relayed(_):
 
 def records(_):
     """Records that are larger or smaller than the chunks they are in, which lie across boundaries or do not."""
-    Files().fill("/records", 12_000 * 40_960, 40_960)
+    files = Files()
+    for _ in range(4):
+        files.fill("/records", 6_000 * 40_960, 40_960)
 
 
 def across(_):

@@ -234,7 +234,7 @@ pub fn load() -> Told {
         reads: 5,
         read_bytes: 5 << 20,
         names: 30,
-        answers: 100,
+        answers: 500,
         bytes_free: 50,
         ..Told::default()
     }
