@@ -496,7 +496,7 @@ impl Pass {
         if entry.kind == Kind::Directory {
             self.forget_paths();
             if there != id {
-                self.forget_directory(there).await?;
+                self.forget_directory(there, entry).await?;
             }
         }
         Ok(true)
@@ -600,13 +600,19 @@ impl Pass {
     async fn note_gone(&self, entry: &ChangedEntry, is_directory: bool) -> Result<(), Hindrance> {
         let behind = NameBehind { known: None, next: None, same_as: FileId::default() };
         self.core.have_noted(entry.directory, &entry.name, behind).await?;
-        if is_directory { self.forget_directory(entry.behind.same_as).await } else { Ok(()) }
+        if is_directory { self.forget_directory(entry.behind.same_as, entry).await } else { Ok(()) }
     }
 
-    /// Has everybody forget what was in a directory that is gone here and behind.
-    async fn forget_directory(&self, gone: FileId) -> Result<(), Hindrance> {
-        // What lives on elsewhere has a place of its own.
-        if gone == FileId::default() || self.core.ask_carried_of(gone).await?.names.is_some() {
+    /// Has everybody forget what was in a directory that is gone here and behind, where it had this entry.
+    async fn forget_directory(&self, gone: FileId, entry: &ChangedEntry) -> Result<(), Hindrance> {
+        if gone == FileId::default() {
+            return Ok(());
+        }
+        // What lives on elsewhere has a place of its own. And what an earlier flush has moved is behind still, with what
+        // is in it, though the name that it had before is gone.
+        let carried = self.core.ask_carried_of(gone).await?;
+        let is_elsewhere = |place: BackingPlace| (place.parent, place.name()) != (entry.directory, &*entry.name);
+        if carried.names.is_some() || carried.place.is_some_and(is_elsewhere) {
             return Ok(());
         }
         for server in 0..self.core.cluster.server_count() {
