@@ -608,11 +608,11 @@ impl Pass {
         if gone == FileId::default() {
             return Ok(());
         }
-        // What lives on elsewhere has a place of its own. And what an earlier flush has moved is behind still, with what
-        // is in it, though the name that it had before is gone.
+        // What lives on elsewhere has a place of its own. And what an earlier flush has moved, or was about to move, is
+        // behind still, with what is in it, though the name that it had before is gone.
         let carried = self.core.ask_carried_of(gone).await?;
-        let is_elsewhere = |place: BackingPlace| (place.parent, place.name()) != (entry.directory, &*entry.name);
-        if carried.names.is_some() || carried.place.is_some_and(is_elsewhere) {
+        let is_elsewhere = |place: &BackingPlace| (place.parent, place.name()) != (entry.directory, &*entry.name);
+        if carried.names.is_some() || carried.place.iter().chain(&carried.next).any(is_elsewhere) {
             return Ok(());
         }
         for server in 0..self.core.cluster.server_count() {
