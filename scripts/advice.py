@@ -448,11 +448,12 @@ def fired(programs, work, fires, options):
             if NETWORKS[network]:
                 do("tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", NETWORKS[network], "burst", "1mb",
                    "latency", "1s")
-        do(program, "up", "--run-directory", run, "--record", record, *options)
         try:
+            do(program, "up", "--run-directory", run, "--record", record, *options)
             do(sys.executable, os.path.abspath(__file__), "work", work, "yes" if fires else "no")
         finally:
-            do(program, "down", "--run-directory", run, *(["--discard"] if "--backing" in options else []))
+            if os.path.isdir(run):
+                do(program, "down", "--run-directory", run, *(["--discard"] if "--backing" in options else []))
             if os.path.ismount(small):
                 do("umount", small)
             if network:
