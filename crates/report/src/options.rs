@@ -214,7 +214,8 @@ pub struct JobOptions {
     /// How colours grow with the value
     #[arg(long, value_enum, default_value = "linear")]
     pub scale: Scale,
-    /// What 'darshan-parser' printed of the job's log: its bytes and times stand beside those of the servers
+    /// Darshan's log of the job, or what 'darshan-parser' has printed of it: its bytes and times stand beside those of
+    /// the servers
     #[arg(long, value_name = "FILE")]
     pub darshan: Option<PathBuf>,
 }

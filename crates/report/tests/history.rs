@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{START, Scratch, column, documents_of, load, rows_of};
+use common::{START, Scratch, column, documents_of, load, rows_of, said};
 
 /// Goal: runs of a name are told in order, and the last, or any, is held against those before it. Method: four runs of
 /// ten minutes, the last one with twice the bytes and three times the time.
@@ -108,6 +108,57 @@ fn darshan() {
     }
     scratch.file("other.txt", "POSIX hello\n\u{1}\u{2}\n");
     let said = scratch.refused("job 7 p.db --darshan other.txt --csv out", 1);
-    assert!(said.contains("is it what 'darshan-parser LOG' prints?") && !scratch.is_there("out"), "{said}");
+    assert!(said.contains("what 'darshan-parser LOG' prints?") && !scratch.is_there("out"), "{said}");
     scratch.refused("job 7 p.db --darshan none.txt", 1);
+}
+
+/// Goal: a log itself is printed by `darshan-parser`, else by what `python3` has; of a log that can't be read to its end
+/// nothing is told, though the program ends as if all were well; without either the words say what is missing.
+#[cfg(unix)]
+#[test]
+fn darshan_log() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new("darshan-log");
+    scratch.file("jobs.csv", &format!("id,start,end,nodes\n7,{START},{0},n1\n", START + 600));
+    scratch.file("nodes.csv", "node,io_server\nn1,oss1\n");
+    scratch.done("import p.db --jobs jobs.csv --nodes nodes.csv");
+    // Its head: a version of 8 bytes and the magic number, in either byte order.
+    for (name, magic) in [("log.darshan", 6_567_223i64.to_le_bytes()), ("big.darshan", 6_567_223i64.to_be_bytes())] {
+        std::fs::write(scratch.0.join(name), [b"3.41\0\0\0\0".as_slice(), &magic, &[7; 100]].concat()).unwrap();
+    }
+    scratch.file("printed.txt", DARSHAN);
+    let programs = scratch.0.join("programs");
+    let program = |name: &str, script: &str| {
+        let _ = std::fs::remove_dir_all(&programs);
+        std::fs::create_dir(&programs).unwrap();
+        let path = programs.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    let asked = |log: &str| {
+        let line = format!("job 7 p.db --darshan {log}");
+        scratch.command(&line).env("PATH", &programs).output().unwrap()
+    };
+    let printed = scratch.0.join("printed.txt");
+    for (name, log, given) in [("darshan-parser", "log.darshan", "$1"), ("python3", "big.darshan", "$3")] {
+        let path = scratch.0.join(log);
+        program(name, &format!("[ \"{given}\" = {} ] && cat {}", path.display(), printed.display()));
+        let output = asked(log);
+        assert!(output.status.success(), "{name}: {}", said(&output));
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(told.contains("POSIX: read 1.0 MiB in 500 ms, wrote 6.2 GiB in 120 s"), "{told}");
+    }
+    for (name, end, words) in [
+        ("darshan-parser", "echo Error: it is cut >&2", "darshan-parser can't read all of it: Error: it is cut"),
+        ("darshan-parser", "exit 3", "can't read all of it: exit status: 3"),
+        ("python3", "exit 86", "pip install darshan"),
+    ] {
+        program(name, &format!("cat {}\n{end}", printed.display()));
+        let output = asked("log.darshan");
+        assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
+        assert!(said(&output).contains(words), "{words} in {}", said(&output));
+    }
+    std::fs::remove_dir_all(&programs).unwrap();
+    let output = asked("log.darshan");
+    assert!(output.status.code() == Some(1) && said(&output).contains("'darshan-parser LOG'"), "{output:?}");
 }

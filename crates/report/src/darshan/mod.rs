@@ -1,8 +1,10 @@
-//! What `darshan-parser` prints of a job's log: bytes, calls and times as the program's processes saw them, which stand
-//! beside what the servers counted.
+//! Darshan's log of a job: bytes, calls and times as the program's processes saw them, which stand beside what the
+//! servers counted. It is read as `darshan-parser` prints it.
 //!
 //! Lines are `MODULE RANK RECORD COUNTER VALUE FILE ...`; those that begin with `#` tell of the job. Of a file that all
 //! ranks share (rank -1) times are summed over ranks, as of others.
+
+mod log_file;
 
 use crate::analysis::FoundJob;
 use crate::clock::SECOND;
@@ -10,6 +12,7 @@ use crate::failure::{Failure, Outcome};
 use crate::lines::{Lines, Next};
 use crate::progress::Progress;
 use crate::words;
+use log_file::Printer;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -40,9 +43,29 @@ pub struct DarshanLog {
     not_understood: u64,
 }
 
+/// Of a log, or of what `darshan-parser` has printed of one.
 pub fn read(file: &Path) -> Outcome<DarshanLog> {
     let progress = Progress::new(0);
-    let mut lines = Lines::open(file, &progress)?;
+    let log = if log_file::is_log(file) {
+        let mut printer = Printer::start(file)?;
+        let output = printer.output().ok_or_else(|| Failure::failed("darshan-parser: it has no output"))?;
+        let log = parse(Lines::of(&file.display().to_string(), output))?;
+        printer.end(file)?;
+        log
+    } else {
+        parse(Lines::open(file, &progress)?)?
+    };
+    if log.modules.is_empty() {
+        return Err(Failure::failed(format!(
+            "{}: there is nothing of POSIX, MPI-IO or STDIO in it; is it a log of Darshan, or what 'darshan-parser LOG' \
+             prints?",
+            file.display()
+        )));
+    }
+    Ok(log)
+}
+
+fn parse(mut lines: Lines) -> Outcome<DarshanLog> {
     let mut log = DarshanLog::default();
     let mut slowest_rank = None;
     loop {
@@ -57,12 +80,6 @@ pub fn read(file: &Path) -> Outcome<DarshanLog> {
                 None => log.not_understood += 1,
             },
         }
-    }
-    if log.modules.is_empty() {
-        return Err(Failure::failed(format!(
-            "{}: there is nothing of POSIX, MPI-IO or STDIO in it; is it what 'darshan-parser LOG' prints?",
-            file.display()
-        )));
     }
     Ok(log)
 }
