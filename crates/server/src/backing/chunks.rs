@@ -218,6 +218,7 @@ impl Core {
     }
 
     async fn fetch(self: &Rc<Self>, file: FileId, index: u64, under_way: &Fetch) -> Result<(), Failure> {
+        let mut failed = None;
         for _ in 0..ATTEMPTS_MAX {
             let (place, size) = {
                 let tables = self.tables.borrow();
@@ -260,7 +261,10 @@ impl Core {
                     // Cut or written meanwhile, so that nobody wants it; or a flush may have put another one in its
                     // place, with the same bytes.
                     let lacks_room = failure.status == wire::Status::NoSpace;
-                    match is_cut || !lacks_room && self.learn_new_place(file, &place).await? {
+                    let is_news = is_cut || !lacks_room && self.learn_new_place(file, &place).await?;
+                    // A directory that was elsewhere just then may have come back: it is missing if it is so twice.
+                    let is_twice = failed.replace(place.clone()) == Some(place);
+                    match is_news || !lacks_room && !is_twice {
                         true => continue,
                         false => return Err(failure),
                     }

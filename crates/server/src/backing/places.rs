@@ -274,28 +274,22 @@ impl Core {
             Err(failure) => return Err(failure),
         };
         // One that is gone here, and what is in it, has its place still.
-        let carried = self.ask_carried_of(directory).await?;
-        let Some(known) = carried.place.filter(|known| known.inode != 0) else { return Err(failure) };
-        let mut anew = DirectoryBehind { path: known.path.as_slice().into(), inode: known.inode };
-        let mut opened = backing.open_known(&anew).await;
-        let next = carried.next.filter(|next| next.inode == anew.inode);
-        if let Some(next) = next.as_ref().filter(|_| opened.is_err()) {
-            anew.path = next.path.as_slice().into();
-            opened = backing.open_known(&anew).await;
-        }
         asked.push(directory);
-        for way in std::iter::once(&known).chain(&next) {
-            let is_open = !opened.as_ref().is_err_and(BackingError::is_gone);
-            if is_open || way.parent == FileId::default() || asked.contains(&way.parent) {
-                continue;
+        let mut carried = self.ask_carried_of(directory).await?;
+        let (anew, opened) = loop {
+            let Some((anew, opened)) = self.open_carried(&carried, deadline, &asked).await? else {
+                return Err(failure);
+            };
+            if !opened.as_ref().is_err_and(BackingError::is_gone) || self.reactor.now() >= deadline {
+                break (anew, opened);
             }
-            let (parent, _) = self.open_behind_for(way.parent, deadline, asked.clone()).await?;
-            let path = joined(&parent.path, way.name());
-            if *path != *anew.path {
-                anew.path = path.as_slice().into();
-                opened = backing.open_known(&anew).await;
+            // A flush may have moved it while it was looked for.
+            let now = self.ask_carried_of(directory).await?;
+            if (&now.place, &now.next) == (&carried.place, &carried.next) {
+                break (anew, opened);
             }
-        }
+            carried = now;
+        };
         let opened = opened.map_err(|error| backing.failure(error))?;
         let own = self.tables.borrow().backing.place(directory).cloned();
         match own {
@@ -310,6 +304,38 @@ impl Core {
             None => backing.paths.borrow_mut().put(directory, anew.clone(), backing.memos),
         }
         Ok((anew, opened))
+    }
+
+    /// Opens a directory where it is by its home's words, or about to be; or in its parent, whose place may be newer
+    /// than these. None if it has no place.
+    async fn open_carried(
+        self: &Rc<Self>,
+        carried: &AskCarriedReply,
+        deadline: Nanos,
+        asked: &[FileId],
+    ) -> Result<Option<(DirectoryBehind, Result<BackingDirectory, BackingError>)>, Failure> {
+        let backing = self.backing();
+        let Some(known) = carried.place.as_ref().filter(|known| known.inode != 0) else { return Ok(None) };
+        let mut anew = DirectoryBehind { path: known.path.as_slice().into(), inode: known.inode };
+        let mut opened = backing.open_known(&anew).await;
+        let next = carried.next.as_ref().filter(|next| next.inode == anew.inode);
+        if let Some(next) = next.filter(|_| opened.is_err()) {
+            anew.path = next.path.as_slice().into();
+            opened = backing.open_known(&anew).await;
+        }
+        for way in std::iter::once(known).chain(next) {
+            let is_open = !opened.as_ref().is_err_and(BackingError::is_gone);
+            if is_open || way.parent == FileId::default() || asked.contains(&way.parent) {
+                continue;
+            }
+            let (parent, _) = self.open_behind_for(way.parent, deadline, asked.to_vec()).await?;
+            let path = joined(&parent.path, way.name());
+            if *path != *anew.path {
+                anew.path = path.as_slice().into();
+                opened = backing.open_known(&anew).await;
+            }
+        }
+        Ok(Some((anew, opened)))
     }
 
     /// The path of a directory of another server, if it is remembered.

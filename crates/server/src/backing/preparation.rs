@@ -247,10 +247,17 @@ impl Core {
         let first = offset / chunk_size;
         let limit = taken_up.place.base.div_ceil(chunk_size);
         let is_here = |index: &u64| self.cluster.chunk_server(file, layout, *index) == self.index;
-        let below = (first..limit).filter(is_here).find(|index| taken_up.is_absent(*index));
-        let index = below.or_else(|| taken_up.next_evicted(first.max(limit)))?;
-        let byte = offset.max(index * chunk_size);
-        (byte < index * chunk_size + u64::from(taken_up.size_behind(index))).then_some(byte)
+        // What is behind may end before the offset.
+        let is_behind = |index: &u64| {
+            taken_up.is_absent(*index) && offset < index * chunk_size + u64::from(taken_up.size_behind(*index))
+        };
+        let below = (first..limit).filter(is_here).find(is_behind);
+        let evicted = || {
+            let all =
+                std::iter::successors(taken_up.next_evicted(first.max(limit)), |last| taken_up.next_evicted(last + 1));
+            all.into_iter().find(is_behind)
+        };
+        Some(offset.max(below.or_else(evicted)? * chunk_size))
     }
 
     /// Where what may be behind of an absent chunk ends in it; 0 of one that is here.
