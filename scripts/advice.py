@@ -5,9 +5,8 @@ none must fire.
 
 Usage: advice.py DIRECTORY-WITH-PROGRAMS [RULE...]
 
-Not here, for they take what one machine does not have: queue and slow-storage (servers of Lustre), drops (a
-network's counters) and wait-journal (a medium on which checkpoints take long). All rules have recorded inputs in
-crates/report/tests/advice.rs. As root, for failed-checkpoints mounts a file system that can be filled, and network has
+Not here, for they take what one machine does not have: queue and slow-storage (servers of Lustre) and drops (a
+network's counters). All rules have recorded inputs in crates/report/tests/advice.rs. As root, for failed-checkpoints mounts a file system that can be filled, and network has
 one of its own."""
 import ctypes
 import os
@@ -357,6 +356,38 @@ def records(_):
         files.fill("/records", 6_000 * 40_960, 40_960)
 
 
+def attributes_kept(fires):
+    """Large attributes of many files are set again and again, by many processes or now and then by one: the journal
+    is full long before a checkpoint has written all of them to the disk."""
+    side_by_side([own_process("attributing", PAUSE="0" if fires else "0.05") for _ in range(8 if fires else 1)])
+
+
+def attributing(_):
+    files, end, number, pause = Files(), time.monotonic() + 12, 0, float(os.environ["PAUSE"])
+    while time.monotonic() < end:
+        path, value = f"/f{os.getpid()}-{number % 200}", bytes([number % 256]) * 60_000
+        if number < 200:
+            files.fill(path, 1, 1)
+        files.call("tabane_setxattr", path.encode(), b"user.large", value, ctypes.c_size_t(len(value)), 0)
+        number += 1
+        time.sleep(pause)
+
+
+def ranks(fires):
+    """Of four processes one asks all the time, and the others now and then, or all do the same."""
+    side_by_side([own_process("ranked", PMI_RANK=str(rank), PAUSE="0" if rank == 3 or not fires else "0.1")
+                  for rank in range(4)])
+
+
+def ranked(_):
+    files, end, pause = Files(), time.monotonic() + 8, float(os.environ["PAUSE"])
+    path = f"/rank{os.environ['PMI_RANK']}"
+    files.fill(path, MIB, MIB)
+    while time.monotonic() < end:
+        files.read_all(path, MIB, 65_536)
+        time.sleep(pause)
+
+
 def across(_):
     """Bytes go to a server and back by a network, which is slow or not."""
     files = Files()
@@ -372,10 +403,11 @@ WORK = {work.__name__: work for work in (
     write_large, stat_one, names_alone, busy, asking, small_writes, small_reads, fsyncs, awaited, reading, fill_store,
     other_key, begun_anew, held_up, beside_another, renames, renaming, fsyncs_at_once, syncing, syncing_now_and_then,
     reads_behind, reading_behind, naming, no_room_for_checkpoints, asked_across, opened_and_changed, opening,
-    through_others, writing_relayed, records, across)}
+    through_others, writing_relayed, records, attributes_kept, attributing, ranks, ranked, across)}
 TCP = ["--transport", "tcp", "--protect", "off"]
-# On a disk and not in memory, and on a file system of 64 MiB.
+# On a disk and not in memory, one of them with room for many names, and on a file system of 64 MiB.
 ON_DISK = ["--servers", "1", *TCP, "--store", "memory:DISK,size=64M"]
+ROOMY = ["--servers", "1", *TCP, "--store", "memory:DISK,size=2G"]
 SMALL = ["--servers", "1", *TCP, "--store", "memory:SMALL,size=16M", "--journal-size", "4M", "--huge-pages", "off"]
 # Rule, what is done, options of the cluster where it has to fire, and where not.
 CASES = [
@@ -404,6 +436,8 @@ CASES = [
     ("network", "across", ["SLOW-NETWORK", "--servers", "1", *TCP], ["NETWORK", "--servers", "1", *TCP]),
     ("across-chunks", "records", ["--servers", "1", "--chunk-size", "64K"],
      ["--servers", "1", "--chunk-size", "40960"]),
+    ("slow-rank", "ranks", ["--servers", "2", *TCP], ["--servers", "2", *TCP]),
+    ("wait-journal", "attributes_kept", [*ROOMY, "--journal-size", "4M"], [*ROOMY, "--journal-size", "4M"]),
     ("relayed", "through_others", ["--servers", "4", *TCP], ["--servers", "4", *TCP]),
 ]
 

@@ -30,6 +30,8 @@ const JOB_VARIABLES: [&str; 6] = ["TABANE_JOB", "SLURM_JOB_ID", "PBS_JOBID", "LS
 const SPARE_SAMPLES: Nanos = 3;
 /// Who does not answer for so long is down for that time; the others' numbers don't wait longer for it.
 const ANSWER_TIME: &str = "--timeout-ms=5000";
+/// How long is looked for the paths of files.
+const PATHS_TIME: Duration = Duration::from_secs(5);
 /// How often old samples are thinned, and to how many.
 const THIN_INTERVAL: Nanos = 3600 * SECOND;
 const THIN_EVERY: Nanos = 60 * SECOND;
@@ -150,6 +152,11 @@ fn record(options: &RecordOptions, file: &Path, database: &Database, recorder: &
                 }
             }
         }
+    }
+    if answers > 0
+        && let Err(failure) = recorder.note_paths(database, file)
+    {
+        say(&failure, &mut said);
     }
     match answers {
         0 => Err(Failure::failed("the servers were asked in vain; nothing is recorded")),
@@ -343,6 +350,35 @@ impl Recorder {
         let thinning = Thinning { servers, from: self.thinned, before, every: THIN_EVERY };
         thin(database, file, &thinning)?;
         self.thinned = before;
+        Ok(())
+    }
+
+    /// Where the files and directories are to which most was done. Servers look for them in all names that they have:
+    /// if that takes long, they stay numbers.
+    fn note_paths(&self, database: &Database, file: &Path) -> Outcome {
+        let Some((cluster, _)) = &self.documents.last else { return Ok(()) };
+        let mut command = self.asker.command(&["status", "--files", "--json", "--no-mounts", ANSWER_TIME]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(|error| self.asker.failed(&error))?;
+        let Some(output) = child.stdout.take() else { return Ok(()) };
+        let (sender, receiver) = channel();
+        threads::start("paths", move || {
+            let lines = io::BufReader::new(output).lines().map_while(Result::ok);
+            // Who asked may have given up.
+            let _ = sender.send(lines.collect::<Vec<String>>());
+        })?;
+        let lines = receiver.recv_timeout(PATHS_TIME).unwrap_or_default();
+        // It has ended, or takes too long; either way nobody waits for its answer any more.
+        let _ = child.kill();
+        child.wait().map_err(|error| self.asker.failed(&error))?;
+        let writer = Writer::begin(database, file)?;
+        for line in lines {
+            let Ok(found) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
+            if let (Some(id), Some(path)) = (found["id"].as_str(), found["path"].as_str()) {
+                writer.path(&tabane::short(cluster), id, path)?;
+            }
+        }
+        writer.commit()?;
         Ok(())
     }
 

@@ -153,6 +153,14 @@ impl<'a> Writer<'a> {
         Ok(self.tally)
     }
 
+    /// Where a file or directory of a cluster is.
+    pub fn path(&self, cluster: &str, file: &str, path: &str) -> Outcome {
+        let statement = "INSERT INTO paths VALUES (?1, ?2, ?3)
+                         ON CONFLICT (cluster, file) DO UPDATE SET path = excluded.path";
+        self.execute(statement, values![cluster, file, path])?;
+        Ok(())
+    }
+
     /// Adds to a server's clock, where nothing else is known of it.
     pub fn set_clock_offset(&mut self, server: &str, offset: Nanos) -> Outcome {
         let server = self.server(server)?;
@@ -196,6 +204,8 @@ impl<'a> Writer<'a> {
             Subject::Job { target, id } => ("job", target, id.as_str()),
             Subject::Network(network, port) => (network.name(), port, ""),
             Subject::Number(name) => ("number", name, ""),
+            Subject::Rank { job, name } => ("rank", name, job.as_str()),
+            Subject::File(name) => ("file", name, ""),
         };
         let key = format!("{}\0{kind}\0{part}\0{job}", reading.server);
         if let Some(known) = self.known.get_mut(&key) {

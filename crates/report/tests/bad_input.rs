@@ -69,9 +69,9 @@ fn places() {
         assert!(scratch.refused(line, 1).contains("another program's database"), "{line}");
     }
     std::fs::copy(scratch.0.join("p.db"), scratch.0.join("newer.db")).unwrap();
-    Connection::open(scratch.0.join("newer.db")).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    Connection::open(scratch.0.join("newer.db")).unwrap().pragma_update(None, "user_version", 3).unwrap();
     for line in ["job 1 newer.db", "import newer.db --jobs jobs.csv"] {
-        assert!(scratch.refused(line, 1).contains("version 2, this program knows version 1"), "{line}");
+        assert!(scratch.refused(line, 1).contains("version 3, this program knows version 2"), "{line}");
     }
     let whole = std::fs::read(scratch.0.join("p.db")).unwrap();
     std::fs::write(scratch.0.join("cut.db"), &whole[..whole.len() / 2]).unwrap();

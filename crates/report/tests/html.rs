@@ -32,6 +32,7 @@ fn what_is_on_it() {
     let scratch = Scratch::new("html");
     let mut told = vec![load(); 4];
     told[2].busy_ns = 9_500_000_000;
+    told.iter_mut().for_each(|told| told.ranks = &[(50, 50_000_000), (50, 50_000_000), (400, 320_000_000)]);
     scratch.file("status.json", &documents_of("4458aef012bb3c283639e2e9badb4102", &told, 60));
     let head = "id,name,user,state,start,end,nodes";
     let jobs = format!("{head}\n7,fluid,alice,COMPLETED,{START},{},tabane-4458aef0\n", START + 600);
@@ -41,13 +42,18 @@ fn what_is_on_it() {
     for words in [
         "<h1>job 7 (fluid)</h1>",
         "by alice, COMPLETED, 2026-11-25 10:00:00 to 2026-11-25 10:10:00, 10 min 00 s",
-        "<dt>written</dt><dd>4.7 GiB<small>of all at its servers</small>",
+        "<dt>written</dt><dd>4.7 GiB<small>by the job itself</small>",
         "<b>busy-loop</b> 4458aef0-2 was at work 95 % of each second",
         "written: 8.0 MiB/s at most",
         "<th scope=\"row\" class=\"left\">4458aef0-3</th>",
         "Servers by time: time that requests wait",
         "Servers by time: bytes read and written",
         "<title>not known</title>",
+        "<b>slow-rank</b> rank 2 on n2 waited 76.8 s for answers, the other 2 ranks on average 12.0 s: it asked 8",
+        "<p class=\"dim\">Job 7: 3 ranks waited 33.6 s on average.</p>",
+        "<tr><th scope=\"row\">2</th><td class=\"left\">n2</td><td>76.8 s</td><td>38.4 s</td><td>96,000</td><td>2.29</td>",
+        // 25 calls a step of each of four servers.
+        "<th scope=\"row\" class=\"left\">(removed or not looked for: id 17)</th><td>6,000</td><td>1.2 GiB</td>",
     ] {
         let is_there = page.contains(words);
         // What is known everywhere has no path of its own.

@@ -1,6 +1,6 @@
 //! What rules see: each server by intervals, numbers that it told of itself, and what other jobs had to do with it.
 
-use crate::analysis::{Number, Row, Whose};
+use crate::analysis::{Number, Rank, Row, Whose};
 use crate::asked::Asked;
 use crate::clock::Nanos;
 use crate::database;
@@ -17,7 +17,55 @@ pub struct Evidence {
     pub servers: Vec<ServerEvidence>,
     /// Other jobs, each with its part of the job's waiting, and that in seconds.
     pub others: Vec<(String, f64, f64)>,
+    /// Processes of the job's programs.
+    pub ranks: Vec<JobRanks>,
+    /// Of the time that is looked at.
+    pub seconds: f64,
     pub zone: TimeZone,
+}
+
+/// The ranks of a job, at all servers together.
+pub struct JobRanks {
+    /// How many there are; servers may tell of fewer.
+    pub count: f64,
+    /// That all of them waited.
+    pub seconds: f64,
+    pub answers: f64,
+    /// Those that waited longest first.
+    pub told: Vec<Rank>,
+}
+
+impl JobRanks {
+    /// What servers tell of ranks: of the jobs that are asked for if there are any, else of all.
+    pub fn of(all: Vec<Rank>, ids: &[String]) -> Vec<JobRanks> {
+        let is_known = all.iter().any(|rank| ids.contains(&rank.job));
+        let mut jobs = BTreeMap::<String, (JobRanks, BTreeMap<(String, String), Rank>)>::new();
+        for rank in all.into_iter().filter(|rank| !is_known || ids.contains(&rank.job)) {
+            let none = || (JobRanks { count: 0.0, seconds: 0.0, answers: 0.0, told: Vec::new() }, BTreeMap::new());
+            let (job, told) = jobs.entry(rank.job.clone()).or_insert_with(none);
+            if rank.name.is_empty() {
+                // Most ranks ask all servers.
+                job.count = job.count.max(rank.count);
+                job.seconds += rank.seconds;
+                job.answers += rank.answers;
+                continue;
+            }
+            let sum = told.entry((rank.name.clone(), rank.host.clone()));
+            let add = |sum: &mut Rank| {
+                sum.seconds += rank.seconds;
+                sum.served_seconds += rank.served_seconds;
+                sum.answers += rank.answers;
+            };
+            sum.and_modify(add).or_insert(rank);
+        }
+        let jobs = jobs.into_values().map(|(mut job, told)| {
+            job.told = told.into_values().collect();
+            job.told.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+            job.count = job.count.max(job.told.len() as f64);
+            job
+        });
+        jobs.collect()
+    }
 }
 
 /// One server.
@@ -50,9 +98,11 @@ impl Evidence {
         let failed = |error: database::Error| asked.failed(error);
         let counted = question.is_counted().map_err(failed)?;
         let (mut servers, mut others, mut all) = (Vec::new(), BTreeMap::<String, f64>::new(), 0.0);
+        let mut ranks = Vec::new();
         for (name, _) in &asked.found.names {
             let profile = question.profile(name).map_err(failed)?;
             let numbers = question.numbers(name).map_err(failed)?;
+            ranks.extend(question.ranks(name).map_err(failed)?);
             let (rows, whole, resets) = (profile.rows, profile.whole, profile.resets);
             servers.push(ServerEvidence { name: name.clone(), rows, whole, resets, numbers });
             // Without jobs that were counted there is nobody to name.
@@ -68,7 +118,10 @@ impl Evidence {
             }
         }
         let part = |(id, seconds): (String, f64)| (id, if all > 0.0 { seconds / all } else { 0.0 }, seconds);
-        Ok(Evidence { servers, others: others.into_iter().map(part).collect(), zone: asked.zone.clone() })
+        let others = others.into_iter().map(part).collect();
+        let ranks = JobRanks::of(ranks, &question.lustre_ids);
+        let seconds = (asked.job.end - asked.job.start) as f64 / 1e9;
+        Ok(Evidence { servers, others, ranks, seconds, zone: asked.zone.clone() })
     }
 
     pub fn is_empty(&self) -> bool {

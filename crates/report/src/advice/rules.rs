@@ -1,12 +1,10 @@
 //! The table of rules. What a threshold says and what its function does stand side by side: change both.
-//!
-//! Not judged, for nothing is counted of it yet: slow ranks.
 
 use super::evidence::{Evidence, ServerEvidence, Stretch};
 use crate::analysis::Row;
 use crate::sources::tabane::{ANSWER_NS, ANSWERS, CROSSING_CALLS, SERVED_NS, WAITS};
 use crate::times;
-use crate::words::{count, microseconds, name, number, size};
+use crate::words::{count, microseconds, name, number, plural, size};
 
 /// One rule.
 pub struct Rule {
@@ -47,7 +45,7 @@ const fn rule(
     Rule { name, measure, threshold, change, chapter, judge }
 }
 
-pub static RULES: [Rule; 28] = [
+pub static RULES: [Rule; 29] = [
     rule(
         "other-job",
         "part of the job's waiting that is because of one other job",
@@ -175,6 +173,14 @@ pub static RULES: [Rule; 28] = [
         "make files with a `--chunk-size` that is the size of such a call or a multiple",
         "tuning.md",
         across_chunks,
+    ),
+    rule(
+        "slow-rank",
+        "time that one process of a parallel program waits for answers",
+        "3 times that of the others on average, and a tenth of the time more than they do",
+        "share the work out evenly; where it asks no more than others, have its host looked at",
+        "measuring.md",
+        slow_rank,
     ),
     rule(
         "many-calls",
@@ -526,6 +532,38 @@ fn across_chunks(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
     }
     let words = format!("{} calls were cut in two, of {} pieces", count(crossing as u64), count(pieces as u64));
     vec![Finding { rule, weight: crossing, words }]
+}
+
+fn slow_rank(evidence: &Evidence, rule: &'static Rule) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for job in &evidence.ranks {
+        let others = job.count - 1.0;
+        if others < 1.0 {
+            continue;
+        }
+        for rank in &job.told {
+            let others_waited = (job.seconds - rank.seconds).max(0.0) / others;
+            let others_answers = (job.answers - rank.answers).max(0.0) / others;
+            let more = rank.seconds - others_waited;
+            if more < 0.1 * evidence.seconds || rank.seconds < 3.0 * others_waited {
+                continue;
+            }
+            let host = if rank.host.is_empty() { String::new() } else { format!(" on {}", name(&rank.host)) };
+            let why = match rank.answers / others_answers.max(1.0) {
+                times if times >= 1.5 => format!("it asked {} times as often", number(times)),
+                _ => "though it asked no more often".to_owned(),
+            };
+            let words = format!(
+                "rank {}{host} waited {} for answers, the other {} on average {}: {why}",
+                name(&rank.name),
+                microseconds(rank.seconds * 1e6),
+                plural(others as u64, "rank"),
+                microseconds(others_waited * 1e6)
+            );
+            found.push(Finding { rule, weight: more, words });
+        }
+    }
+    found
 }
 
 /// Over all servers; none where none tells of its operations.

@@ -8,6 +8,7 @@ mod found;
 mod grid;
 mod neighbours;
 mod numbers;
+mod parts;
 mod pieces;
 mod samples;
 
@@ -15,6 +16,7 @@ pub use found::{FoundJob, Servers, find, natural, servers_of};
 pub use grid::{Profile, Row};
 pub use neighbours::{Blame, BlameRow, Done, Episode, Requests, Waiting, Whose};
 pub use numbers::Number;
+pub use parts::{File, Rank};
 pub use samples::HowKnown;
 
 use crate::clock::{Nanos, SECOND};

@@ -99,6 +99,15 @@ pub fn numbers_of(database: &Database, server: &str) -> database::Result<Vec<(St
     database.query(all, values![server], read)
 }
 
+/// What a server told of its parts of a kind: each by its name, the job that it is of, and its series.
+pub fn parts_of(database: &Database, server: &str, kind: &str) -> database::Result<Vec<(String, String, Series)>> {
+    let all = "SELECT part, job, series FROM series JOIN servers USING (server)
+               WHERE servers.name = ?1 AND kind = ?2 ORDER BY job, part";
+    let read =
+        |row: &database::Row<'_>| Ok((row.get(0)?, row.get(1)?, Series { series: row.get(2)?, kind: Kind::Number }));
+    database.query(all, values![server, kind], read)
+}
+
 pub fn clock_of(database: &Database, server: &str, job: &FoundJob) -> database::Result<Clock> {
     let distances = "SELECT time_ns - snapshot_ns FROM series JOIN servers USING (server) JOIN samples USING (series)
                      WHERE servers.name = ?1 AND kind IN ('service', 'target') AND snapshot_ns IS NOT NULL

@@ -4,6 +4,7 @@
 //! by what it has room for (columns, rows, findings), not by the job's time or servers: what shares a place shows the
 //! most of it, so that peaks stay.
 
+mod busy;
 mod curve;
 mod heat;
 mod style;
@@ -91,6 +92,8 @@ pub fn page(asked: &Asked) -> Outcome<String> {
     put_curves(&mut page, asked, &gathered);
     put_heat_maps(&mut page, asked, &gathered);
     put_neighbours(&mut page, asked)?;
+    busy::put_ranks(&mut page, &evidence);
+    busy::put_files(&mut page, asked)?;
     put_servers(&mut page, asked, &gathered);
     put_notes(&mut page, asked, &gathered);
     page.push_str("</main></body></html>\n");

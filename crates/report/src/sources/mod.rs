@@ -58,6 +58,11 @@ pub enum Subject {
     Network(Network, String),
     /// One number of a server, such as `bytes_free`; its value is that of the operations.
     Number(String),
+    /// A process of a job's parallel program: answers that it got from the server, its waiting for them, and the part
+    /// of that which the server was at work. Without a name: how many there are, and the waiting of all.
+    Rank { job: String, name: String },
+    /// A file or directory to which much was done, as `file ID`: requests, the server's time for them, bytes.
+    File(String),
 }
 
 /// A layer of the network. The same bytes may pass several.

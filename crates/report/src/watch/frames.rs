@@ -158,7 +158,7 @@ impl FrameMaker {
         let part = match &reading.subject {
             Subject::Service(name) | Subject::Target(name) | Subject::Number(name) => name.clone(),
             Subject::Job { target, id } => format!("{target}\0{id}"),
-            Subject::Network(..) => return None,
+            Subject::Network(..) | Subject::Rank { .. } | Subject::File(_) => return None,
         };
         let key = format!("{}\0{:?}\0{part}", reading.server, std::mem::discriminant(&reading.subject));
         let (before_time, before) = self.last.insert(key, (reading.time, reading.counters))?;
@@ -211,7 +211,7 @@ impl Sink for FrameMaker {
                 rates[0] += growth.rate(Counter::ReadBytes).unwrap_or(0.0);
                 rates[1] += growth.rate(Counter::WriteBytes).unwrap_or(0.0);
             }
-            (Subject::Job { .. } | Subject::Network(..), _) => (),
+            (Subject::Job { .. } | Subject::Network(..) | Subject::Rank { .. } | Subject::File(_), _) => (),
         }
         Ok(())
     }

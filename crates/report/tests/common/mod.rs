@@ -211,6 +211,8 @@ pub struct Told {
     pub answers: i64,
     pub way_ns: i64,
     pub crossing: i64,
+    /// Of each process of a program: answers, and all that it waited for them.
+    pub ranks: &'static [(i64, i64)],
     pub busy_ns: i64,
     pub recalls: i64,
     pub leases: i64,
@@ -281,5 +283,20 @@ fn server(index: usize, told: &Told, step: i64) -> serde_json::Value {
         "clients": { "answers": told.answers * grown, "answer_ns": told.answers * (told.way_ns + 500) * grown,
                      "served_ns": told.answers * 500 * grown, "crossing_calls": told.crossing * grown },
         "connections_refused": told.refused * grown, "relay_bytes": told.relay_bytes * grown, "samples": [],
+        "jobs": if told.ranks.is_empty() { Vec::new() } else { vec![job_with_ranks(told, grown)] },
+        "busiest": [{ "id": "17", "object": "file", "requests": (told.writes + told.reads) * grown, "service_ns": grown,
+                      "bytes_in": told.write_bytes * grown, "bytes_out": told.read_bytes * grown }],
     } })
+}
+
+fn job_with_ranks(load: &Told, grown: i64) -> serde_json::Value {
+    let told = load.ranks.iter().enumerate().map(|(number, (answers, ns))| {
+        serde_json::json!({ "rank": number.to_string(), "host": format!("n{number}"), "answers": answers * grown,
+                            "answer_ns": ns * grown, "served_ns": ns * grown / 2 })
+    });
+    let told: Vec<serde_json::Value> = told.collect();
+    let sum = |of: fn(&(i64, i64)) -> i64| load.ranks.iter().map(of).sum::<i64>() * grown;
+    serde_json::json!({ "kind": "job", "job": "7", "program": "ior", "bytes_in": load.write_bytes * grown,
+                        "bytes_out": load.read_bytes * grown, "ranks": { "count": told.len(), "told": told },
+                        "clients": { "answers": sum(|(answers, _)| *answers), "answer_ns": sum(|(_, ns)| *ns) } })
 }

@@ -7,8 +7,10 @@
 //!    when it ends, also that of a client that was killed.
 
 use super::jobs::Jobs;
+use super::ranks::{RankKey, Ranks};
 use reactor::{COUNTER_COUNT, ClientCounter, ClientCounters, Mapped};
 use std::collections::BTreeMap;
+use wire::label::Label;
 use wire::messages::NoteCountersRequest;
 use wire::{Decode, Decoder, Encode, Malformed};
 
@@ -34,7 +36,11 @@ impl<'a> Decode<'a> for ClientCounts {
 impl ClientCounts {
     /// What is told, with the names in reports.
     pub fn numbers(&self) -> [(&'static str, u64); COUNTER_COUNT] {
-        ClientCounter::ALL.map(|counter| (name_of(counter), self.0[counter as usize]))
+        ClientCounter::ALL.map(|counter| self.number(counter))
+    }
+
+    pub fn number(&self, counter: ClientCounter) -> (&'static str, u64) {
+        (name_of(counter), self.0[counter as usize])
     }
 
     pub fn add(&mut self, other: &ClientCounts) {
@@ -98,8 +104,9 @@ fn name_of(counter: ClientCounter) -> &'static str {
 /// A client's connection.
 #[derive(Debug)]
 struct Source {
-    /// The tag of its job.
+    /// The tag of its job, and which process of it this is.
     job: u32,
+    rank: Option<RankKey>,
     /// Where it counts, if it shares memory with us.
     counters: Option<Mapped<ClientCounters>>,
     /// What it had counted there when we looked last, and what it has told by messages, which it does of what is
@@ -109,8 +116,8 @@ struct Source {
 }
 
 impl Source {
-    fn new(job: u32) -> Source {
-        Source { job, counters: None, seen: ClientCounts::default(), told: ClientCounts::default() }
+    fn new(job: u32, rank: Option<RankKey>) -> Source {
+        Source { job, rank, counters: None, seen: ClientCounts::default(), told: ClientCounts::default() }
     }
 
     /// Looks at the memory that is shared. What has grown.
@@ -120,9 +127,21 @@ impl Source {
     }
 }
 
-fn take_in(grown: &ClientCounts, job: u32, totals: &mut ClientCounts, jobs: &mut Jobs) {
-    totals.add(grown);
-    jobs.counters(job).clients.add(grown);
+/// Where growth counts.
+#[derive(Debug, Default)]
+struct Sums {
+    totals: ClientCounts,
+    ranks: Ranks,
+}
+
+impl Sums {
+    fn take_in(&mut self, grown: &ClientCounts, source: &Source, jobs: &mut Jobs) {
+        self.totals.add(grown);
+        jobs.counters(source.job).clients.add(grown);
+        if let Some(rank) = &source.rank {
+            self.ranks.add(rank, grown);
+        }
+    }
 }
 
 /// All of them.
@@ -130,13 +149,14 @@ fn take_in(grown: &ClientCounts, job: u32, totals: &mut ClientCounts, jobs: &mut
 pub struct Clients {
     /// By connection.
     sources: BTreeMap<u64, Source>,
-    totals: ClientCounts,
+    sums: Sums,
 }
 
 impl Clients {
     /// A client is connected.
-    pub fn connect(&mut self, connection: u64, job: u32) {
-        self.sources.insert(connection, Source::new(job));
+    pub fn connect(&mut self, connection: u64, job: u32, label: &Label) {
+        let rank = self.sums.ranks.connect(job, label);
+        self.sources.insert(connection, Source::new(job, rank));
     }
 
     /// It shares memory with us.
@@ -150,13 +170,16 @@ impl Clients {
     pub fn note(&mut self, connection: u64, request: &NoteCountersRequest, jobs: &mut Jobs) {
         let Some(source) = self.sources.get_mut(&connection) else { return };
         let grown = source.told.growth(&ClientCounts::of_request(request));
-        take_in(&grown, source.job, &mut self.totals, jobs);
+        self.sums.take_in(&grown, source, jobs);
     }
 
     /// A connection has ended.
     pub fn disconnect(&mut self, connection: u64, jobs: &mut Jobs) {
         if let Some(mut source) = self.sources.remove(&connection) {
-            take_in(&source.look(), source.job, &mut self.totals, jobs);
+            self.sums.take_in(&source.look(), &source, jobs);
+            if let Some(rank) = &source.rank {
+                self.sums.ranks.disconnect(rank);
+            }
         }
     }
 
@@ -165,7 +188,7 @@ impl Clients {
         for source in self.sources.values_mut() {
             let grown = source.look();
             if grown != ClientCounts::default() {
-                take_in(&grown, source.job, &mut self.totals, jobs);
+                self.sums.take_in(&grown, source, jobs);
             }
         }
     }
@@ -176,28 +199,32 @@ impl Clients {
     }
 
     pub fn totals(&self) -> ClientCounts {
-        self.totals
+        self.sums.totals
+    }
+
+    pub fn ranks(&self) -> &Ranks {
+        &self.sums.ranks
     }
 
     /// Most bytes for so many connections.
     pub fn memory_max(connections: u64) -> u64 {
-        connections * (size_of::<Source>() as u64 + 64)
+        connections * (size_of::<Source>() as u64 + 64) + Ranks::memory_max()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::label::Label;
 
     /// Goal: growth counts once, for the job of the connection, until after its end; numbers that go back count
     /// nothing.
     #[test]
     fn growth_counts_once() {
         let (mut jobs, mut clients) = (Jobs::default(), Clients::default());
-        let job = jobs.connect(&Label::new("7", "0", "", "", "cat"));
+        let label = Label::new("7", "0", "3", "n1", "cat");
+        let job = jobs.connect(&label);
         let counters = Mapped::<ClientCounters>::alone();
-        clients.connect(1, job);
+        clients.connect(1, job, &label);
         assert!(!clients.has_silent());
         clients.share(1, counters.clone());
         assert!(clients.has_silent());
@@ -223,7 +250,7 @@ mod tests {
             served_ns: 700,
             crossing_calls: 2,
         };
-        clients.connect(2, job);
+        clients.connect(2, job, &label);
         for (leased_bytes, answers) in [(50, 3), (50, 3), (40, 4), (51, 4)] {
             (request.leased_bytes, request.answers) = (leased_bytes, answers);
             clients.note(2, &request, &mut jobs);
@@ -233,7 +260,9 @@ mod tests {
         clients.note(2, &request, &mut jobs);
         assert_eq!(clients.totals().0, [0, 0, 0, 111, 1, 51, 4, 900, 700, 2]);
         assert_eq!(jobs.counters(job).clients, clients.totals());
-        clients.connect(3, job);
+        let (count, told) = clients.ranks().of(job);
+        assert_eq!((count, told[0].0, told[0].1.counts), (1, "3", clients.totals()));
+        clients.connect(3, job, &Label::default());
         request.leased_bytes = u64::MAX;
         clients.note(3, &request, &mut jobs);
         clients.note(3, &request, &mut jobs);

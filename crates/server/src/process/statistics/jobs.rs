@@ -98,8 +98,8 @@ pub struct Job {
     pub connections: u32,
     /// The number of its last change of connections.
     used: u64,
-    /// How many jobs had the entry before.
-    generation: u32,
+    /// The number of the entry, and above that how many jobs had it before.
+    pub tag: u32,
     pub counters: JobCounters,
     /// The counters at the last sample that told them.
     sampled: JobCounters,
@@ -129,21 +129,17 @@ pub struct Jobs {
 
 impl Default for Jobs {
     fn default() -> Self {
-        let entry = || Job {
+        let entry = |tag: usize| Job {
             name: String::new(),
             program: String::new(),
             connections: 0,
             used: 0,
-            generation: 0,
+            tag: tag as u32,
             counters: JobCounters::default(),
             sampled: JobCounters::default(),
         };
-        Jobs { entries: vec![entry(), entry()], uses: 0, told_before: JobCounters::default() }
+        Jobs { entries: vec![entry(NAMELESS), entry(OTHERS)], uses: 0, told_before: JobCounters::default() }
     }
-}
-
-fn tag_of(index: usize, generation: u32) -> u32 {
-    generation << INDEX_BITS | index as u32
 }
 
 impl Jobs {
@@ -154,7 +150,7 @@ impl Jobs {
         let entry = &mut self.entries[index];
         entry.connections += 1;
         entry.used = self.uses;
-        tag_of(index, entry.generation)
+        entry.tag
     }
 
     fn entry_of(&mut self, name: &str, program: &str) -> usize {
@@ -162,17 +158,17 @@ impl Jobs {
         if let Some(index) = known {
             return index;
         }
-        let entry = |generation| Job {
+        let entry = |tag: u32| Job {
             name: name.to_owned(),
             program: program.to_owned(),
             connections: 0,
             used: 0,
-            generation,
+            tag,
             counters: JobCounters::default(),
             sampled: JobCounters::default(),
         };
         if self.entries.len() < JOB_COUNT_MAX {
-            self.entries.push(entry(0));
+            self.entries.push(entry(self.entries.len() as u32));
             return self.entries.len() - 1;
         }
         let idle = self.entries.iter().enumerate().skip(OTHERS + 1).filter(|(_, entry)| entry.connections == 0);
@@ -180,7 +176,7 @@ impl Jobs {
         let (counters, sampled) = (self.entries[index].counters, self.entries[index].sampled);
         self.entries[OTHERS].counters.add(&counters);
         self.told_before.add(&sampled);
-        self.entries[index] = entry((self.entries[index].generation + 1) & (u32::MAX >> INDEX_BITS));
+        self.entries[index] = entry(self.entries[index].tag.wrapping_add(1 << INDEX_BITS));
         index
     }
 
@@ -196,7 +192,7 @@ impl Jobs {
     /// The entry of a tag, or that of others if it is another job's by now.
     fn entry(&mut self, tag: u32) -> &mut Job {
         let index = (tag & INDEX_MASK) as usize;
-        let is_own = self.entries.get(index).is_some_and(|entry| tag_of(index, entry.generation) == tag);
+        let is_own = self.entries.get(index).is_some_and(|entry| entry.tag == tag);
         &mut self.entries[if is_own { index } else { OTHERS }]
     }
 

@@ -9,6 +9,7 @@ pub mod clients;
 mod exposition;
 pub mod jobs;
 pub mod metrics;
+pub mod ranks;
 pub mod report;
 pub mod samples;
 pub mod waits;
@@ -16,6 +17,7 @@ pub mod waits;
 use busiest::{Busiest, BusyObject};
 use clients::{ClientCounts, Clients};
 use jobs::{JobCounters, JobSample, Jobs};
+use ranks::Ranks;
 use reactor::{Nanos, Peer};
 use samples::Samples;
 use std::cell::{Cell, Ref, RefCell};
@@ -308,7 +310,7 @@ impl Statistics {
         }
         let tables = &mut *self.tables.borrow_mut();
         peer.tag.set(tables.jobs.connect(&peer.label));
-        tables.clients.connect(peer.connection, peer.tag.get());
+        tables.clients.connect(peer.connection, peer.tag.get(), &peer.label);
     }
 
     /// A client that was just connected shares memory with us, in which it counts what it does by itself.
@@ -476,6 +478,11 @@ impl Statistics {
     /// The jobs of clients.
     pub fn jobs(&self) -> Ref<'_, Jobs> {
         Ref::map(self.tables.borrow(), |tables| &tables.jobs)
+    }
+
+    /// The processes of parallel programs.
+    pub fn ranks(&self) -> Ref<'_, Ranks> {
+        Ref::map(self.tables.borrow(), |tables| tables.clients.ranks())
     }
 
     /// The files and directories to which clients did most.

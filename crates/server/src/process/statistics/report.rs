@@ -5,9 +5,10 @@ use crate::core::{Core, Failure};
 use crate::process::statistics::clients::ClientCounts;
 pub use crate::process::statistics::exposition::prometheus;
 use crate::process::statistics::jobs::JobCounters;
+use crate::process::statistics::ranks::Ranks;
 use crate::process::statistics::waits::{WaitGauge, WaitReason};
 use crate::process::statistics::{Counters, Sample, SampleClass};
-use reactor::{BodyPiece, Class, Nanos, ReplyBody, ServeStatistics};
+use reactor::{BodyPiece, Class, ClientCounter, Nanos, ReplyBody, ServeStatistics};
 use std::fmt::Write as _;
 use std::rc::Rc;
 use wire::Decode;
@@ -210,6 +211,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
         object.number("connections", job.connections.into());
         object.numbers(&job_numbers(&job.counters));
         put_clients(object, &job.counters.clients);
+        put_ranks(object, &core.statistics.ranks(), job.tag);
     });
     object.list("busiest", core.statistics.busiest().iter(), |object, busy| {
         object.text("id", &busy.id.to_string());
@@ -298,6 +300,20 @@ fn put_waits(object: &mut Object<'_>, waits: &[WaitGauge], now: Nanos) {
 /// What clients did without this server.
 fn put_clients(object: &mut Object<'_>, counts: &ClientCounts) {
     object.object("clients", |object| object.numbers(&counts.numbers()));
+}
+
+/// Processes of a parallel program, those first that waited longest.
+fn put_ranks(object: &mut Object<'_>, ranks: &Ranks, job: u32) {
+    let (count, told) = ranks.of(job);
+    object.object("ranks", |object| {
+        object.number("count", count as u64);
+        object.list("told", told.into_iter(), |object, (name, rank)| {
+            object.escaped("rank", name.as_bytes());
+            object.escaped("host", rank.host.as_bytes());
+            let wanted = [ClientCounter::Answers, ClientCounter::AnswerNs, ClientCounter::ServedNs];
+            object.numbers(&wanted.map(|counter| rank.counts.number(counter)));
+        });
+    });
 }
 
 pub fn job_numbers(counters: &JobCounters) -> [(&'static str, u64); 10] {

@@ -6,12 +6,20 @@
 //! Invariant: a series has the same counters in documents and in samples, so that none of its samples is unknown
 //! between two that are known. What only documents have is in series of its own.
 
+mod document;
+mod parts;
+
 use super::{Counter, Counters, Node, Reading, Sink, Subject};
 use crate::clock::Nanos;
 use crate::failure::Outcome;
 use crate::lines::{Lines, Next};
-use serde::Deserialize;
-use std::collections::{BTreeMap, HashMap, HashSet};
+pub use document::{ANSWER_NS, ANSWERS, CROSSING_CALLS, OPERATION_PREFIX, SERVED_NS, WAITS};
+use document::{
+    ClassReport, Classes, ClientTotals, Document, JobReport, JobTotals, Numbers, RESENDS, ServerReport, StoreReport,
+    WaitReport,
+};
+use parts::Parts;
+use std::collections::{HashMap, HashSet};
 
 /// The service that a server's queue is kept as.
 pub const SERVICE: &str = "tabane";
@@ -24,252 +32,6 @@ const DOCUMENT_SIZE_MAX: usize = 256 << 20;
 const CLUSTER_LETTERS: usize = 8;
 /// Names of jobs that are longer are no server's.
 const JOB_NAME_SIZE_MAX: usize = 128;
-/// Names of operations that are longer are no server's.
-const OPERATION_NAME_SIZE_MAX: usize = 64;
-const RESENDS: &str = "resends";
-/// Time that clients waited for answers, and the part of it that the server says it took.
-pub const ANSWER_NS: &str = "client_answer_ns";
-pub const SERVED_NS: &str = "client_served_ns";
-pub const ANSWERS: &str = "client_answers";
-/// Calls no larger than a chunk that touched two.
-pub const CROSSING_CALLS: &str = "client_crossing_calls";
-/// Operations by which we ask.
-const OWN_OPERATIONS: [&str; 3] = ["Statistics", "Ping", "NoteCounters"];
-/// What clients that name no job are called, and jobs that a server does not tell apart.
-const NO_JOB: &str = "(no job)";
-const OTHER_JOBS: &str = "(other jobs)";
-/// What of an operation's name stands before it in the place.
-pub const OPERATION_PREFIX: &str = "operation ";
-
-#[derive(Deserialize)]
-struct Document {
-    cluster: String,
-    servers: Vec<ServerDocument>,
-}
-
-#[derive(Deserialize)]
-struct ServerDocument {
-    server: u32,
-    reason: Option<String>,
-    report: Option<ServerReport>,
-}
-
-#[derive(Deserialize)]
-struct ServerReport {
-    wall_clock_ns: Nanos,
-    #[serde(default)]
-    uptime_ns: Nanos,
-    started_ns: Option<Nanos>,
-    #[serde(rename = "loop", default)]
-    turns: Numbers,
-    #[serde(default)]
-    store: StoreReport,
-    #[serde(default)]
-    contact: BTreeMap<String, i64>,
-    classes: Classes,
-    #[serde(default)]
-    operations: BTreeMap<String, ClassReport>,
-    #[serde(default)]
-    channels: Vec<ChannelReport>,
-    connections_refused: Option<i64>,
-    relay_bytes: Option<i64>,
-    #[serde(default)]
-    clients: ClientTotals,
-    #[serde(default)]
-    jobs: Vec<JobReport>,
-    #[serde(default)]
-    samples: Vec<SampleReport>,
-}
-
-impl ServerReport {
-    /// When the server was started, by its clock, if it tells.
-    fn started(&self) -> Option<Nanos> {
-        let by_uptime = (self.uptime_ns > 0).then(|| self.wall_clock_ns.saturating_sub(self.uptime_ns));
-        self.started_ns.or(by_uptime)
-    }
-
-    fn kept_operations(&self) -> impl Iterator<Item = (&str, &ClassReport)> {
-        let all = self.operations.iter().map(|(name, operation)| (name.as_str(), operation));
-        all.filter(|(name, _)| !OWN_OPERATIONS.contains(name) && name.len() <= OPERATION_NAME_SIZE_MAX)
-    }
-
-    /// The names of the counters that are not there before their first use.
-    fn late_counters(&self) -> impl Iterator<Item = String> {
-        let operations = self.kept_operations().map(|(name, _)| format!("{OPERATION_PREFIX}{name}"));
-        operations.chain((!self.channels.is_empty()).then(|| RESENDS.to_owned()))
-    }
-}
-
-/// Totals of a job at a server.
-#[derive(Clone, Deserialize)]
-struct JobReport {
-    kind: String,
-    job: String,
-    /// In samples, whether it had none before.
-    #[serde(default)]
-    is_new: i64,
-    #[serde(flatten)]
-    totals: JobTotals,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct JobTotals {
-    arrivals: i64,
-    reads: i64,
-    writes: i64,
-    metadata: i64,
-    req_waittime_ns: i64,
-    service_ns: i64,
-    bytes_in: i64,
-    bytes_out: i64,
-    clients: ClientTotals,
-}
-
-/// What clients did without a server, as they have counted it themselves.
-#[derive(Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct ClientTotals {
-    cached_opens: i64,
-    cached_looks: i64,
-    short_circuit_reads: i64,
-    short_circuit_bytes: i64,
-    leased_reads: i64,
-    leased_bytes: i64,
-    answers: Option<i64>,
-    answer_ns: Option<i64>,
-    served_ns: Option<i64>,
-    crossing_calls: Option<i64>,
-}
-
-impl ClientTotals {
-    /// What rules are about, with the names of the counters.
-    fn judged(&self) -> [(&'static str, Option<i64>); 4] {
-        [
-            (ANSWERS, self.answers),
-            (ANSWER_NS, self.answer_ns),
-            (SERVED_NS, self.served_ns),
-            (CROSSING_CALLS, self.crossing_calls),
-        ]
-    }
-
-    /// 0 of what is told.
-    fn nothing(&self) -> ClientTotals {
-        let zero = |told: Option<i64>| told.map(|_| 0);
-        ClientTotals {
-            answers: zero(self.answers),
-            answer_ns: zero(self.answer_ns),
-            served_ns: zero(self.served_ns),
-            crossing_calls: zero(self.crossing_calls),
-            ..ClientTotals::default()
-        }
-    }
-
-    fn reads(&self) -> i64 {
-        self.short_circuit_reads.saturating_add(self.leased_reads)
-    }
-
-    fn read_bytes(&self) -> i64 {
-        self.short_circuit_bytes.saturating_add(self.leased_bytes)
-    }
-
-    fn looks(&self) -> i64 {
-        self.cached_opens.saturating_add(self.cached_looks)
-    }
-}
-
-impl JobReport {
-    /// What it is called in the place.
-    fn id(&self) -> &str {
-        match self.kind.as_str() {
-            "none" => NO_JOB,
-            "others" => OTHER_JOBS,
-            _ => &self.job,
-        }
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Numbers {
-    busy_ns: Option<i64>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct StoreReport {
-    bytes_total: Option<i64>,
-    bytes_free: Option<i64>,
-    journal_size: Option<i64>,
-    journal_used: Option<i64>,
-    checkpoints_failed: Option<i64>,
-}
-
-#[derive(Deserialize)]
-struct Classes {
-    data: ClassReport,
-    metadata: ClassReport,
-}
-
-/// Reasons that requests wait for which rules are about, with the name of the counter of the time that they waited.
-pub const WAITS: [(&str, &str); 4] =
-    [("lock", "wait_lock_ns"), ("journal", "wait_journal_ns"), ("sync", "wait_sync_ns"), ("disk", "wait_disk_ns")];
-
-#[derive(Clone, Copy, Deserialize)]
-struct WaitReport {
-    waited_ns: i64,
-}
-
-#[derive(Default, Deserialize)]
-struct ClassReport {
-    finished: i64,
-    arrivals: Option<i64>,
-    req_active_ns: Option<i64>,
-    #[serde(default)]
-    failed: i64,
-    #[serde(default)]
-    req_active: i64,
-    #[serde(default)]
-    req_waittime_ns: i64,
-    #[serde(default)]
-    bytes_in: i64,
-    #[serde(default)]
-    bytes_out: i64,
-    #[serde(default)]
-    waits: BTreeMap<String, WaitReport>,
-}
-
-impl ClassReport {
-    fn waited_ns(&self, reason: &str) -> Option<i64> {
-        Some(self.waits.get(reason)?.waited_ns)
-    }
-}
-
-#[derive(Deserialize)]
-struct ChannelReport {
-    #[serde(default)]
-    resends: i64,
-}
-
-#[derive(Deserialize)]
-struct SampleReport {
-    #[serde(default)]
-    number: i64,
-    time_ns: Nanos,
-    started_ns: Option<Nanos>,
-    #[serde(default)]
-    clients: ClientTotals,
-    #[serde(default)]
-    jobs: Vec<JobReport>,
-    #[serde(default)]
-    waits_ns: BTreeMap<String, i64>,
-    busy_ns: Option<i64>,
-    data: ClassReport,
-    metadata: ClassReport,
-    bytes_free: Option<i64>,
-    journal_used: Option<i64>,
-}
-
 /// Documents, line by line.
 #[derive(Default)]
 pub struct Documents {
@@ -286,6 +48,8 @@ pub struct Documents {
     /// Of each server the last document: when that was by its clock, and its counters that are not there from the
     /// begin. What is there for the first time was 0 until then.
     last_documents: HashMap<String, (Nanos, HashSet<String>)>,
+    /// What was told of ranks and files last.
+    parts: Parts,
     /// When each server was started whose counters were taken last, by its clock.
     starts: HashMap<String, Nanos>,
     /// When each server answered last, by the collector's clock if that is known.
@@ -317,8 +81,14 @@ pub fn server_of(cluster: &str, number: impl std::fmt::Display) -> String {
     format!("{}-{number}", short(cluster))
 }
 
-fn short(cluster: &str) -> String {
+/// What a cluster's id is called.
+pub fn short(cluster: &str) -> String {
     cluster.chars().take(CLUSTER_LETTERS).collect()
+}
+
+/// The cluster of a server of this name, as [`server_of`] made it.
+pub fn cluster_of(server: &str) -> &str {
+    server.rsplit_once('-').map_or(server, |(cluster, _)| cluster)
 }
 
 /// Reads all of an input. `collected` is when it was printed, by the collector's clock.
@@ -471,6 +241,9 @@ impl Documents {
             let number = last.map_or(0, |(number, _)| number + 1);
             self.job_at(&moment, job, number, last, sink)?;
         }
+        let document_before = self.last_documents.get(name).map(|(seen, _)| *seen);
+        let before = document_before.or(self.from_start.then_some(started));
+        self.parts.take(&moment, before, report, sink)?;
         self.late_counters(&moment, report, sink)?;
         moment.report(report, sink)
     }
@@ -490,6 +263,7 @@ impl Documents {
         if before.is_none_or(|before| before == started) {
             return Ok(());
         }
+        self.parts.forget(moment.name);
         let zero = Moment { seen: started.max(known.saturating_add(1)).min(moment.seen), started, ..*moment };
         zero.nothing_yet(report, sink)?;
         for ((server, job), last) in &mut self.last_totals {
@@ -607,6 +381,7 @@ impl Moment<'_> {
             relay_bytes: Some(0),
             clients: report.clients.nothing(),
             jobs: Vec::new(),
+            busiest: Vec::new(),
             samples: Vec::new(),
         };
         self.report(&zero, sink)
