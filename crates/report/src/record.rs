@@ -357,7 +357,7 @@ impl Recorder {
     /// if that takes long, they stay numbers.
     fn note_paths(&self, database: &Database, file: &Path) -> Outcome {
         let Some((cluster, _)) = &self.documents.last else { return Ok(()) };
-        let mut command = self.asker.command(&["status", "--files", "--json", "--no-mounts", ANSWER_TIME]);
+        let mut command = self.asker.command(&["status", "--files", "--json", ANSWER_TIME]);
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().map_err(|error| self.asker.failed(&error))?;
         let Some(output) = child.stdout.take() else { return Ok(()) };

@@ -63,7 +63,11 @@ fn files_of(asked: &Asked) -> database::Result<Vec<(String, File)>> {
     }
     let work = |file: &File| file.requests * REQUEST_WORK + file.read_bytes + file.write_bytes;
     let mut files: Vec<((String, String), File)> = sums.into_iter().filter(|(_, file)| work(file) > 0.0).collect();
-    files.sort_by(|(_, one), (_, other)| work(other).total_cmp(&work(one)));
+    // Of as much work the smaller number, as `tabane status --files` has them: it finds paths for its first ones only.
+    let number = |id: &str| u64::from_str_radix(id, 16).unwrap_or(u64::MAX);
+    files.sort_by(|((_, one_id), one), ((_, other_id), other)| {
+        work(other).total_cmp(&work(one)).then_with(|| number(one_id).cmp(&number(other_id)))
+    });
     files.truncate(FILES_TOLD_MAX);
     let named = files.into_iter().map(|((cluster, id), file)| {
         let path = question.path(&cluster, &id)?;

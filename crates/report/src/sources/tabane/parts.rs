@@ -10,8 +10,8 @@ use crate::failure::Outcome;
 use crate::sources::{Counter, Counters, Sink, Subject};
 use std::collections::HashMap;
 
-/// Files of a document that are kept: those to which most was done.
-const FILES_MAX: usize = 16;
+/// Files of a document that are kept: all that a server tells of.
+const FILES_MAX: usize = 64;
 /// Parts of a server that are remembered. Of more nothing is kept.
 const PARTS_MAX: usize = 1 << 16;
 const NAME_SIZE_MAX: usize = 64;
