@@ -27,9 +27,11 @@ fn recorder(ground: &Ground) -> ProcessId {
     ProcessId::of(text.split(' ').next().unwrap().parse().unwrap()).expect("it runs")
 }
 
+/// As a rank of job 42 that is called like the file.
 fn put(ground: &Ground, path: &str, size: usize) {
     let mut command = ground.command(&["put", path]);
-    let mut child = command.env("TABANE_JOB", "42").stdin(Stdio::piped()).spawn().unwrap();
+    let rank = path.trim_start_matches('/');
+    let mut child = command.env("TABANE_JOB", "42").env("PMI_RANK", rank).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&vec![7; size]).unwrap();
     assert!(child.wait().unwrap().success());
 }
@@ -47,13 +49,19 @@ fn recorded_from_up_to_down() {
     ground.kill(1);
     ground.run(&["restart", "1"]);
     put(&ground, "/a", 100_000);
+    put(&ground, "/<c>", 1_000);
     let own = recorder(&ground);
     let said = ground.run(&["down", "--keep"]);
     assert!(said.contains(&format!("recorded in {}", place.display())) && !own.is_alive(), "{said}");
     let whole = report(&ground, &["job", "42", "job.db"]);
+    // Its ranks, and where the files are to which most was done.
+    let page = report(&ground, &["html", "42", "job.db"]);
+    for words in ["2 ranks waited ", "<th scope=\"row\">&lt;c&gt;</th>", "left\">/a</th>", "left\">/&lt;c&gt;</th>"] {
+        assert!(page.contains(words), "{words} in {page}");
+    }
     let said = ground.fail(1, &["down", "--report", "missing/page.html"]);
     assert!(said.contains("its directory is not there") && ground.run_directory().exists(), "{said}");
-    assert!(whole.starts_with("job 42, ENDED\n") && whole.contains("wrote 97.7 KiB (100,000 bytes)"), "{whole}");
+    assert!(whole.starts_with("job 42, ENDED\n") && whole.contains("wrote 98.6 KiB (101,000 bytes)"), "{whole}");
     let mut again = ground.command(&["up"]);
     let output = again.env("TABANE_JOB", "42").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("as job 42.2"), "{output:?}");
