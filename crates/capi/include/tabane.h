@@ -303,7 +303,7 @@ int tabane_open_layout(const char *path, int flags, mode_t mode, const struct ta
 int tabane_creat(const char *path, mode_t mode);
 
 /*
- Closes a descriptor.
+ Closes a descriptor, after the calls that were started on it are done.
  */
 int tabane_close(int descriptor);
 
@@ -675,6 +675,47 @@ int tabane_access(const char *path, int mode);
  `path` is a NUL-terminated string.
  */
 int tabane_faccess(const char *path, int mode, int flags);
+
+/*
+ Starts what tabane_preadv_list does. Returns a number for tabane_test and tabane_wait, one of which has to say that
+ the call is done before its buffers are used or freed. Calls go on in the order in which servers answer; closing the
+ descriptor waits for its calls. Errors: EBUSY with 4,096 calls that are under way or were not asked about.
+
+ `ranges` points to `range_count` elements, `vector` to `count` elements that name writable bytes, none overlapping
+ another, which stay and are used by nobody else until the call is done.
+ */
+int tabane_start_preadv_list(int descriptor,
+                             const struct tabane_range *ranges,
+                             size_t range_count,
+                             const struct iovec *vector,
+                             int count);
+
+/*
+ Starts what tabane_pwritev_list does, as tabane_start_preadv_list starts reads.
+
+ `ranges` points to `range_count` elements, `vector` to `count` elements that name readable bytes, which stay
+ unchanged until the call is done.
+ */
+int tabane_start_pwritev_list(int descriptor,
+                              const struct tabane_range *ranges,
+                              size_t range_count,
+                              const struct iovec *vector,
+                              int count);
+
+/*
+ Whether a call that was started is done: 1, with the bytes that it moved in `moved`, or 0 while it is under way. What
+ servers have answered is taken in; nothing is waited for. Fails as the call did, or with EINVAL for a number of no
+ call; a number is of no call any more once 1 or -1 was returned for it.
+
+ `moved` is NULL or points to a number.
+ */
+int tabane_test(int number, ssize_t *moved);
+
+/*
+ Waits until a call that was started is done. Returns the bytes that it moved, or fails as it did; the number is of
+ no call any more then.
+ */
+ssize_t tabane_wait(int number);
 
 /*
  Makes a file's contents, its attributes and its name survive power loss, as far as the servers' media can (not on

@@ -2,7 +2,7 @@
 
 use crate::convert::*;
 use crate::layout::TabaneLayout;
-use crate::mounted;
+use crate::{mounted, started};
 use client::{Error, FileRange, Kind, OpenHow, Result, Status};
 use libc::{c_char, c_int, c_void, iovec, mode_t, off_t, size_t, ssize_t};
 use std::io::{IoSlice, IoSliceMut};
@@ -88,9 +88,10 @@ pub unsafe extern "C" fn tabane_creat(path: *const c_char, mode: mode_t) -> c_in
     unsafe { tabane_open(path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
 }
 
-/// Closes a descriptor.
+/// Closes a descriptor, after the calls that were started on it are done.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabane_close(descriptor: c_int) -> c_int {
+    started::settle(Some(descriptor));
     status_of(mounted().and_then(|mounted| mounted.close(descriptor)))
 }
 
@@ -207,7 +208,7 @@ pub struct TabaneRange {
 
 /// # Safety
 /// `ranges` points to `count` elements.
-unsafe fn ranges_of(ranges: *const TabaneRange, count: size_t) -> Result<Vec<FileRange>> {
+pub unsafe fn ranges_of(ranges: *const TabaneRange, count: size_t) -> Result<Vec<FileRange>> {
     if count == 0 {
         return Ok(Vec::new());
     }

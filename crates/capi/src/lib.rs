@@ -20,6 +20,7 @@ mod mounts;
 mod names;
 mod ranges;
 mod rights;
+mod started;
 mod synchronise;
 
 use client::descriptors::{Mounted, Process};
@@ -69,6 +70,7 @@ pub extern "C" fn tabane_initialized() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn tabane_term() -> c_int {
     let result = mounted();
+    started::settle(None);
     PROCESS.stop();
     status_of(result)
 }

@@ -36,6 +36,13 @@ fn threads_and_fork() {
     run("capi-fork", "fork.c", 2, 47_008, &|_| ());
 }
 
+/// Goal: calls that were started move their bytes while the program goes on, in any order and number, and end as such
+/// that are waited for at once; a descriptor is closed after them, and a child has none of its parent's.
+#[test]
+fn started_calls() {
+    run("capi-started", "started.c", 3, 4096, &|_| ());
+}
+
 /// Goal: who may do what is as on Linux: owners, groups and others, supplementary groups, sticky and setgid
 /// directories, what chmod, chown, writes and cuts leave of setuid and setgid, umask and access. Method:
 /// tests/c/rights.c does the same calls, drawn from a fixed seed, as several users on a tmpfs and here, and compares

@@ -63,6 +63,11 @@ impl Client {
             .run(async |reactor, file_system: &FileSystem| work(reactor, &file_system.acting(actor.clone())).await)
     }
 
+    /// Takes in what servers have answered, for calls that go on by themselves; waits for nothing.
+    pub(crate) fn look(&self) {
+        self.shared.look();
+    }
+
     /// See `FileSystem::acting_as`.
     pub fn acting_as(&self, user: Credentials, umask: u32) -> Client {
         Client { actor: Some(Arc::new(Actor { user, umask: umask & 0o777 })), ..self.clone() }

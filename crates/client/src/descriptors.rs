@@ -8,7 +8,9 @@
 use crate::blocking::Client;
 use crate::bytes::stripe::FileRange;
 use crate::error::{Error, Result};
+use crate::filesystem::FileSystem;
 use crate::open_files::file::File;
+use crate::started::StartedCall;
 use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
 use std::pin::pin;
@@ -227,6 +229,33 @@ impl Mounted {
     pub fn write_list_at(&self, descriptor: i32, ranges: &[FileRange], places: &[IoSlice<'_>]) -> Result<usize> {
         let open = self.get(descriptor)?;
         self.client.write_list_at(&open.file, ranges, places)
+    }
+
+    /// Starts what `read_list_at` does; the memory is the call's until it is done.
+    pub fn start_read_list_at(
+        &self,
+        descriptor: i32,
+        ranges: Vec<FileRange>,
+        mut places: Vec<IoSliceMut<'static>>,
+    ) -> Result<StartedCall> {
+        let open = self.get(descriptor)?;
+        let read = async move |files: FileSystem| {
+            let counts = files.read_list_at(&open.file, &ranges, &mut places).await?;
+            Ok(counts.into_iter().sum())
+        };
+        Ok(self.client.start(read))
+    }
+
+    /// Starts what `write_list_at` does; the memory is the call's until it is done.
+    pub fn start_write_list_at(
+        &self,
+        descriptor: i32,
+        ranges: Vec<FileRange>,
+        places: Vec<IoSlice<'static>>,
+    ) -> Result<StartedCall> {
+        let open = self.get(descriptor)?;
+        let write = async move |files: FileSystem| files.write_list_at(&open.file, &ranges, &places).await;
+        Ok(self.client.start(write))
     }
 
     /// Moves the position. Errors: `Invalid` when it would be negative or beyond the largest file size; `NoData` as

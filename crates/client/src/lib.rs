@@ -23,6 +23,7 @@ mod open_files;
 mod options;
 mod servers;
 mod shared_memory;
+mod started;
 
 pub use blocking::Client;
 pub use bytes::ranges::Allocation;
@@ -46,6 +47,7 @@ pub use options::{
 };
 pub use servers::Traffic;
 pub use servers::relaying::Relaying;
+pub use started::StartedCall;
 pub use wire::credentials::{Credentials, Groups};
 pub use wire::layout::LayoutPolicy;
 pub use wire::messages::extended_flags::{CREATE as EXTENDED_CREATE, REPLACE as EXTENDED_REPLACE};

@@ -444,6 +444,21 @@ impl<T: 'static> Shared<T> {
         PARKER.try_with(&mut call).unwrap_or_else(|_| call(&new_parker()))
     }
 
+    /// Takes the events that are there, and serves the tasks that they wake, without waiting for any.
+    ///
+    /// Panics: as `run`.
+    pub fn look(&self) {
+        self.run(async |reactor, _| {
+            reactor.look_soon(reactor.now());
+            // The first one takes events; what these have woken may wake others.
+            for _ in 0..PARTING_TURNS {
+                if !reactor.turn(false) {
+                    break;
+                }
+            }
+        });
+    }
+
     /// Whether this process, not only one that it was forked from, has made it or used it, and the thread is in none of
     /// its calls: so that a call which is only for the end of the process has something to say, and may be made.
     pub fn is_in_use(&self) -> bool {
