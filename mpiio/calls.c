@@ -3,6 +3,8 @@
  * for their handles are MPI's. Calls on other files go on to MPI.
  */
 #include "collective.h"
+#include "requests.h"
+#include "transfer.h"
 
 #include <tabane.h>
 
@@ -588,8 +590,8 @@ static int64_t ordered_position(struct file *file, int64_t size, struct problem 
     return move.start + before;
 }
 
-/* With `is_collective` all processes do this together. */
-static int64_t perform(struct file *file, const struct access *access, int is_collective, struct problem *problem) {
+/* Where an access begins, in bytes of the view's data; pointers move on. */
+static int64_t place_of(struct file *file, const struct access *access, struct problem *problem) {
     int64_t size = check_access(file, access, problem), position = 0;
     switch (access->pointer) {
     case POINTER_AT:
@@ -610,16 +612,15 @@ static int64_t perform(struct file *file, const struct access *access, int is_co
         position = ordered_position(file, size, problem);
         break;
     }
+    return position;
+}
+
+/* With `is_collective` all processes do this together. */
+static int64_t perform(struct file *file, const struct access *access, int is_collective, struct problem *problem) {
+    int64_t position = place_of(file, access, problem);
     int64_t (*move)(struct file *, int, int64_t, void *, int64_t, MPI_Datatype, struct problem *) =
         is_collective ? transfer_collective : transfer;
     return move(file, access->is_write, position, access->buffer, access->count, access->type, problem);
-}
-
-static void fill_status(MPI_Status *status, int64_t size) {
-    if (status == MPI_STATUS_IGNORE)
-        return;
-    PMPI_Status_set_elements_x(status, MPI_BYTE, size);
-    PMPI_Status_set_cancelled(status, 0);
 }
 
 static int blocking(struct file *file, const struct access *access, int is_collective, MPI_Status *status) {
@@ -662,39 +663,19 @@ static int end_split(struct file *file, enum split split, MPI_Status *status) {
     return raise_problem(file->handle, &problem);
 }
 
-static int query_request(void *moved, MPI_Status *status) {
-    fill_status(status, *(int64_t *)moved);
-    status->MPI_SOURCE = MPI_UNDEFINED;
-    status->MPI_TAG = MPI_UNDEFINED;
-    return MPI_SUCCESS;
-}
-
-static int free_request(void *moved) {
-    free(moved);
-    return MPI_SUCCESS;
-}
-
-static int cancel_request(void *moved, int is_complete) {
-    (void)moved, (void)is_complete;
-    return MPI_SUCCESS;
-}
-
-/* Done at once; the request is complete from the beginning. */
+/* The request is complete from the beginning where the call can't go on by itself. */
 static int nonblocking(struct file *file, const struct access *access, MPI_Request *request) {
     struct problem problem = {0};
-    int64_t *moved = malloc(sizeof *moved);
-    if (!moved)
-        abort();
-    *moved = perform(file, access, 0, &problem);
+    struct started *started = NULL;
+    int64_t moved = 0, position = place_of(file, access, &problem);
     *request = MPI_REQUEST_NULL;
-    if (problem.class == MPI_SUCCESS) {
-        int result = PMPI_Grequest_start(query_request, free_request, cancel_request, moved, request);
-        if (result == MPI_SUCCESS)
-            return PMPI_Grequest_complete(*request);
-        fail(&problem, MPI_ERR_OTHER, "tabane: MPI makes no request");
-    }
-    free(moved);
-    return raise_problem(file->handle, &problem);
+    if (problem.class == MPI_SUCCESS && requests_overlap())
+        started = transfer_start(file, access->is_write, position, access->buffer, access->count, access->type);
+    if (!started)
+        moved = transfer(file, access->is_write, position, access->buffer, access->count, access->type, &problem);
+    if (problem.class != MPI_SUCCESS)
+        return raise_problem(file->handle, &problem);
+    return request_make(file, started, moved, &problem, request);
 }
 
 #define ACCESS(is_write, pointer, offset) \

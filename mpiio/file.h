@@ -45,8 +45,6 @@ struct hints {
 
 struct group;
 
-struct group;
-
 /* What a file has for collective accesses (collective.c). */
 struct collective {
     struct hints hints;

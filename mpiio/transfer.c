@@ -443,3 +443,75 @@ int64_t transfer(struct file *file, int is_write, int64_t position, void *buffer
     }
     return moved;
 }
+
+/* A list that goes on by itself. */
+struct started {
+    struct file *file;
+    int is_write, call;
+    int64_t position, size;
+    struct flat *flat;
+    struct memory memory;
+    struct batch batch; /* of which the copy of small pieces stays */
+};
+
+static void drop_started(struct started *started) {
+    close_batch(&started->batch);
+    memory_drop(&started->memory);
+    flat_release(started->flat);
+    free(started);
+}
+
+struct started *transfer_start(struct file *file, int is_write, int64_t position, void *buffer, int64_t count,
+                               MPI_Datatype type) {
+    struct problem problem = {0};
+    int64_t size = access_size(file, position, count, type, &problem);
+    pthread_mutex_lock(&file->lock);
+    int is_atomic = file->is_atomic;
+    pthread_mutex_unlock(&file->lock);
+    if (problem.class != MPI_SUCCESS || size == 0 || size > LIST_SIZE_MAX || is_atomic || file->view.is_external)
+        return NULL;
+    struct flat *flat = flat_of(type, FORM_MEMORY);
+    struct started *started = flat ? calloc(1, sizeof *started) : NULL;
+    if (!started) {
+        flat_release(flat);
+        return NULL;
+    }
+    *started = (struct started){.file = file, .is_write = is_write, .position = position, .size = size, .flat = flat};
+    started->memory = memory_of(flat, buffer, count);
+    struct batch *batch = &started->batch;
+    open_batch(batch);
+    ranges_of(&file->view, batch, position, position + size);
+    vector_of(&started->memory, batch, is_write, 0, batch->range_size);
+    started->call = -1;
+    if (batch->range_size == size && batch->vector_size == size)
+        started->call = (is_write ? tabane_start_pwritev_list : tabane_start_preadv_list)(
+            file->descriptor, batch->ranges, batch->range_count, batch->vector, batch->vector_count);
+    if (started->call < 0) {
+        drop_started(started);
+        return NULL;
+    }
+    free(batch->ranges), free(batch->vector);
+    batch->ranges = NULL, batch->vector = NULL;
+    return started;
+}
+
+int transfer_end(struct started *started, int waits, int64_t *moved, struct problem *problem) {
+    ssize_t got = 0;
+    int result = waits ? 1 : tabane_test(started->call, &got);
+    if (result == 0)
+        return 0;
+    if (waits)
+        got = tabane_wait(started->call);
+    if (result < 0 || got < 0) {
+        fail_errno(problem, started->is_write ? "a write" : "a read");
+        got = 0;
+    } else if (started->is_write && got < started->size) {
+        /* Why it was cut short is told to who goes on. */
+        got = move_memory(started->file, 1, started->position, &started->memory, started->size, problem);
+    } else if (started->batch.copy_size > 0 && !started->is_write) {
+        memory_copy(&started->memory, started->batch.copy, 0, got, 1);
+    }
+    *moved = got;
+    drop_started(started);
+    return 1;
+}

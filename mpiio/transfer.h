@@ -23,6 +23,21 @@ struct piece {
 int64_t transfer(struct file *file, int is_write, int64_t position, void *buffer, int64_t count, MPI_Datatype type,
                  struct problem *problem);
 
+struct started;
+
+/*
+ * Starts what `transfer` does, to go on by itself. NULL, with nothing done, where it takes more than one list, or a
+ * lock, or is refused: `transfer` does it then.
+ */
+struct started *transfer_start(struct file *file, int is_write, int64_t position, void *buffer, int64_t count,
+                               MPI_Datatype type);
+
+/*
+ * Whether it is done, or with `waits` once it is; then `moved` has the bytes of memory that were moved, and there is
+ * nothing left of it.
+ */
+int transfer_end(struct started *started, int waits, int64_t *moved, struct problem *problem);
+
 /*
  * Moves pieces in their order, and uses them up. Returns the offset of the first byte that is not there, because the
  * file ends before it; INT64_MAX where all were moved, or on a failure.

@@ -18,7 +18,7 @@ sources=$(cd "$(dirname "$0")" && pwd)
 # What MPICH's own library does not stand, or does not count right, runs over tabane: alone.
 compared="views pointers requests files atomic fortran"
 : "${MPIF90:=$(echo "$mpicc" | sed 's/mpicc/mpif90/')}"
-alone="large random_types external32 collective"
+alone="large nonblocking random_types external32 collective"
 
 if [ "${TABANE_MPIIO_WORK:-}" = "" ]; then
     # shellcheck disable=SC2154 # set by trap

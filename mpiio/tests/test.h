@@ -34,7 +34,12 @@ static inline void good(int result, const char *call, int line) {
 }
 
 static inline void start(int argc, char **argv) {
+#ifdef THREADS
+    int level;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+#else
     MPI_Init(&argc, &argv);
+#endif
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &process_count);
     CHECK(argc == 2);

@@ -6,6 +6,7 @@ use crate::mounted;
 use client::{Error, Result, StartedCall, Status};
 use libc::{c_int, iovec, size_t, ssize_t};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{IoSlice, IoSliceMut};
 use std::process;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,8 +49,8 @@ fn begin(descriptor: c_int, start: impl FnOnce() -> Result<StartedCall>) -> Resu
     loop {
         calls.last = calls.last.checked_add(1).unwrap_or(1);
         let number = calls.last;
-        if !calls.map().contains_key(&number) {
-            calls.map().insert(number, (descriptor, call));
+        if let Entry::Vacant(place) = calls.map().entry(number) {
+            place.insert((descriptor, call));
             return Ok(number);
         }
     }
