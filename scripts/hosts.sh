@@ -144,6 +144,10 @@ storm() {
 }
 without=$(storm off)
 with=$(storm auto)
+# A recorder goes with a cluster that is up already, over kills and cuts.
+recorded=$(within 60 "$work/enter" $name-1 "$tabane" up --record "$work/record.db")
+job=$(echo "$recorded" | sed -n 's/^recording in .* as job //p')
+[ "$job" ] || fail "up --record of a cluster that is up said: $recorded"
 say "32 clients of one host open one file: its home answers $without requests without contacts, $with with them"
 [ "$without" = 32 ] || fail "the home answered $without requests, not one for each client"
 [ "$with" -le 8 ] || fail "the home answered $with requests for one contact"
@@ -238,6 +242,10 @@ within 60 "$work/enter" $name-1 "$tabane" check
 
 say "down"
 within 60 "$work/enter" $name-1 "$tabane" down
+"$programs/tabane-report" job "$job" "$work/record.db" >"$work/told" || fail "there is no record"
+grep -q 'servers: 4' "$work/told" && grep -q 'wrote' "$work/told" ||
+    { cat "$work/told" >&2; fail "the record does not tell what four servers did"; }
+say "recorded: $(sed -n 2p "$work/told")"
 for host in 1 2 3 4; do
     [ -z "$(ip netns pids $name-$host)" ] || fail "processes are left on host $host"
     [ -z "$(ls -A "$work/roots/$name-$host")" ] || fail "files are left on host $host"

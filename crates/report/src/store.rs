@@ -2,7 +2,7 @@
 
 use crate::clock::{Nanos, SECOND};
 use crate::database::{Database, Transaction, Value, values};
-use crate::sources::{COUNTER_COUNT, Counters, Job, Node, Reading, Sink, Subject};
+use crate::sources::{COUNTER_COUNT, Job, Node, Reading, Sink, Subject};
 use crate::{place, words};
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,9 +14,6 @@ const SERIES_REMEMBERED_MAX: usize = 1 << 16;
 /// What is noted of one source; beyond that it is counted.
 const EVENTS_MAX: u64 = 10_000;
 
-const INSERT_SAMPLE: &str = "INSERT INTO samples
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
-    ON CONFLICT DO NOTHING";
 /// A sample that was cut is completed by the same one of a longer log.
 const COMPLETE_SAMPLE: &str = "UPDATE samples SET
     wait_count = coalesce(wait_count, ?3), wait_us = coalesce(wait_us, ?4),
@@ -108,6 +105,8 @@ pub struct Writer<'a> {
     source: String,
     skipped_of_source: u64,
     known: HashMap<String, KnownSeries>,
+    /// Samples on their way: series, times, counters.
+    samples: Vec<Vec<Option<i64>>>,
     pub tally: Tally,
 }
 
@@ -115,8 +114,8 @@ impl<'a> Writer<'a> {
     pub fn begin(database: &'a Database, file: &'a Path) -> Outcome<Writer<'a>> {
         let transaction = database.begin().map_err(|error| place::about(file, &error))?;
         place::make_tables(database).map_err(|error| place::about(file, &error))?;
-        let (source, known) = (String::new(), HashMap::new());
-        Ok(Writer { transaction, file, source, skipped_of_source: 0, known, tally: Tally::default() })
+        let (source, known, samples) = (String::new(), HashMap::new(), Vec::new());
+        Ok(Writer { transaction, file, source, skipped_of_source: 0, known, samples, tally: Tally::default() })
     }
 
     /// The id, or the first of `ID.2`, `ID.3`, ... that no job has.
@@ -149,6 +148,7 @@ impl<'a> Writer<'a> {
     /// Makes it true.
     pub fn commit(mut self) -> Outcome<Tally> {
         self.end_source()?;
+        self.put_samples()?;
         self.transaction.commit().map_err(|error| place::about(self.file, &error))?;
         Ok(self.tally)
     }
@@ -232,10 +232,26 @@ impl<'a> Writer<'a> {
         Ok(series)
     }
 
-    fn complete_sample(&self, series: i64, time: Nanos, counters: &Counters) -> Outcome<u64> {
-        let mut values = values![series, time].to_vec();
-        values.extend(counters.iter().map(|counter| Value::from(*counter)));
-        self.execute(COMPLETE_SAMPLE, &values)
+    /// What is known of a sample already is completed.
+    fn put_samples(&mut self) -> Outcome {
+        let samples = std::mem::take(&mut self.samples);
+        if samples.is_empty() {
+            return Ok(());
+        }
+        let inserted = self.transaction.database.insert_samples(&samples);
+        let inserted = inserted.map_err(|error| place::about(self.file, &error))?;
+        for (sample, is_new) in samples.iter().zip(inserted) {
+            let changed = match is_new {
+                true => 1,
+                false => {
+                    let of_sample = sample[..2].iter().chain(&sample[4..]);
+                    let values: Vec<Value<'_>> = of_sample.map(|value| Value::from(*value)).collect();
+                    self.execute(COMPLETE_SAMPLE, &values)?
+                }
+            };
+            self.tally.samples_new += changed;
+        }
+        Ok(())
     }
 }
 
@@ -265,14 +281,13 @@ impl Sink for Writer<'_> {
 
     fn reading(&mut self, reading: Reading) -> Outcome {
         let series = self.series(&reading)?;
-        let mut values = values![series, reading.time, reading.snapshot, reading.since].to_vec();
-        values.extend(reading.counters.iter().map(|counter| Value::from(*counter)));
-        let mut changed = self.execute(INSERT_SAMPLE, &values)?;
-        if changed == 0 {
-            changed = self.complete_sample(series, reading.time, &reading.counters)?;
-        }
+        let mut sample = vec![Some(series), Some(reading.time), reading.snapshot, reading.since];
+        sample.extend(reading.counters);
+        self.samples.push(sample);
         self.tally.samples += 1;
-        self.tally.samples_new += changed;
+        if self.samples.len() >= self.transaction.database.batch_size() {
+            self.put_samples()?;
+        }
         Ok(())
     }
 

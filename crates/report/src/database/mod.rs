@@ -6,6 +6,7 @@ mod server;
 use crate::failure::Outcome;
 use rusqlite::types::ToSqlOutput;
 pub use server::{Server, words as server_words};
+use std::collections::HashSet;
 
 /// Why something could not be asked or changed.
 #[derive(Debug)]
@@ -173,6 +174,38 @@ impl Database {
                 Ok(statement.execute(rusqlite::params_from_iter(values))? as u64)
             }
             Database::Server(server) => server.execute(statement, values),
+        }
+    }
+
+    /// Puts samples into the place, each as many numbers as its table has columns. Which of them were not there: of two
+    /// with one key the first.
+    pub fn insert_samples(&self, samples: &[Vec<Option<i64>>]) -> Result<Vec<bool>> {
+        const COLUMNS: usize = 15;
+        match self {
+            Database::Sqlite(connection) => {
+                let mut statement = connection.prepare_cached(
+                    "INSERT INTO samples VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+                     ON CONFLICT DO NOTHING",
+                )?;
+                let mut is_new = |sample: &Vec<Option<i64>>| {
+                    Ok(statement.execute(rusqlite::params_from_iter(sample)).map(|changed| changed > 0)?)
+                };
+                samples.iter().map(&mut is_new).collect()
+            }
+            Database::Server(server) => {
+                let rows = server.insert_rows("samples", COLUMNS, "series, time_ns", samples)?;
+                let made = rows.iter().map(|row| Ok((Some(row.try_get(0)?), Some(row.try_get(1)?))));
+                let mut made = made.collect::<Result<HashSet<(Option<i64>, Option<i64>)>>>()?;
+                Ok(samples.iter().map(|sample| made.remove(&(sample[0], sample[1]))).collect())
+            }
+        }
+    }
+
+    /// Samples that are put into the place together: a server is asked for all of them at once.
+    pub fn batch_size(&self) -> usize {
+        match self {
+            Database::Sqlite(_) => 1,
+            Database::Server(_) => 1000,
         }
     }
 

@@ -43,14 +43,18 @@ impl Server {
     }
 
     fn prepared(&self, statement: &str, values: &[Value<'_>]) -> Result<Statement> {
+        // Where a parameter is only compared with nothing, no column tells its type.
+        let types: Vec<Type> = values.iter().map(Value::server_type).collect();
+        // Theirs are `$1` where SQLite's are `?1`.
+        self.prepared_of(&statement.replace('?', "$"), &types)
+    }
+
+    fn prepared_of(&self, statement: &str, types: &[Type]) -> Result<Statement> {
         let mut prepared = self.prepared.borrow_mut();
         if let Some(known) = prepared.get(statement) {
             return Ok(known.clone());
         }
-        // Where a parameter is only compared with nothing, no column tells its type.
-        let types: Vec<Type> = values.iter().map(Value::server_type).collect();
-        // Theirs are `$1` where SQLite's are `?1`.
-        let made = self.client.borrow_mut().prepare_typed(&statement.replace('?', "$"), &types)?;
+        let made = self.client.borrow_mut().prepare_typed(statement, types)?;
         if prepared.len() >= PREPARED_MAX {
             prepared.clear();
         }
@@ -66,6 +70,21 @@ impl Server {
     pub fn execute(&self, statement: &str, values: &[Value<'_>]) -> Result<u64> {
         let statement = self.prepared(statement, values)?;
         Ok(self.client.borrow_mut().execute(&statement, &parameters(values))?)
+    }
+
+    /// Puts rows of numbers into a table by one question, `columns` of them each. Returns the first `key` numbers of
+    /// those that were not there.
+    pub fn insert_rows(&self, table: &str, columns: usize, key: &str, rows: &[Vec<Option<i64>>]) -> Result<Vec<Row>> {
+        let arrays: Vec<String> = (1..=columns).map(|number| format!("${number}::bigint[]")).collect();
+        let statement = format!(
+            "INSERT INTO {table} SELECT * FROM unnest({}) ON CONFLICT DO NOTHING RETURNING {key}",
+            arrays.join(", ")
+        );
+        let turned: Vec<Vec<Option<i64>>> =
+            (0..columns).map(|column| rows.iter().map(|row| row[column]).collect()).collect();
+        let parameters: Vec<&(dyn ToSql + Sync)> = turned.iter().map(|column| column as &(dyn ToSql + Sync)).collect();
+        let statement = self.prepared_of(&statement, &vec![Type::INT8_ARRAY; columns])?;
+        Ok(self.client.borrow_mut().query(&statement, &parameters)?)
     }
 
     pub fn execute_all(&self, statements: &str) -> Result<()> {
