@@ -126,7 +126,7 @@ fn jobs_are_told_apart() {
 /// A number in a server's entry of a job; 0 if it has none.
 fn job_entry(text: &str, job: &str, key: &str) -> u64 {
     let list = &text[text.find("\"jobs\":[").expect("jobs are told")..];
-    let list = &list[..list.find(']').expect("the list ends")];
+    let list = &list[..list.find("\"busiest\":").expect("the list ends")];
     let Some(at) = list.find(&format!("\"job\":\"{job}\",")) else { return 0 };
     number(&format!("\"entry\":{}", &list[at..]), "entry", key)
 }

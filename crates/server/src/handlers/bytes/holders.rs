@@ -201,7 +201,9 @@ impl Core {
     pub async fn announce_until_stands(self: &Rc<Self>, file: FileId, deadline: Nanos) -> Result<(), Failure> {
         while !self.is_announced(file) {
             self.start_announcement(file)?;
-            self.wait_for_announcement(file, deadline).await?;
+            // Making room, before, may have taken all of its time and more.
+            let limit = deadline.max(self.reactor.now() + self.options.timeout);
+            self.wait_for_announcement(file, limit).await?;
         }
         Ok(())
     }
