@@ -243,7 +243,7 @@ within 60 "$work/enter" $name-1 "$tabane" check
 say "down"
 within 60 "$work/enter" $name-1 "$tabane" down
 "$programs/tabane-report" job "$job" "$work/record.db" >"$work/told" || fail "there is no record"
-grep -q 'servers: 4' "$work/told" && grep -q 'wrote' "$work/told" ||
+grep -q 'servers: 4' "$work/told" && [ "$(grep -c 'req_qdepth [0-9].* requests/s' "$work/told")" = 4 ] ||
     { cat "$work/told" >&2; fail "the record does not tell what four servers did"; }
 say "recorded: $(sed -n 2p "$work/told")"
 for host in 1 2 3 4; do
