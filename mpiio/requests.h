@@ -10,8 +10,8 @@ struct started;
 int requests_overlap(void);
 
 /*
- * Makes the request of a call that goes on, or that is done already (`started` is NULL). Returns a code of MPI; where it
- * makes no request, the call has ended.
+ * Makes the request of a call that goes on, or that is done already (`started` is NULL). Returns a code of MPI; where
+ * it makes no request, the call has ended.
  */
 int request_make(struct file *file, struct started *started, int64_t moved, const struct problem *problem,
                  MPI_Request *handle);

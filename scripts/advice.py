@@ -6,8 +6,8 @@ none must fire.
 Usage: advice.py DIRECTORY-WITH-PROGRAMS [RULE...]
 
 Not here, for they take what one machine does not have: queue and slow-storage (servers of Lustre) and drops (a
-network's counters). All rules have recorded inputs in crates/report/tests/advice.rs. As root, for failed-checkpoints mounts a file system that can be filled, and network has
-one of its own."""
+network's counters). All rules have recorded inputs in crates/report/tests/advice.rs. As root, for failed-checkpoints
+mounts a file system that can be filled, and network has one of its own."""
 import ctypes
 import os
 import re

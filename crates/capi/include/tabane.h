@@ -703,9 +703,9 @@ int tabane_start_pwritev_list(int descriptor,
                               int count);
 
 /*
- Whether a call that was started is done: 1, with the bytes that it moved in `moved`, or 0 while it is under way. What
- servers have answered is taken in; nothing is waited for. Fails as the call did, or with EINVAL for a number of no
- call; a number is of no call any more once 1 or -1 was returned for it.
+ Whether a call that was started is done: 1, with the bytes that it moved in `moved`, or 0 while it is under way.
+ What servers have answered is taken in; nothing is waited for. Fails as the call did, or with EINVAL for a number of
+ no call; a number is of no call any more once 1 or -1 was returned for it.
 
  `moved` is NULL or points to a number.
  */

@@ -1,7 +1,7 @@
 //! Reads and writes that were started and go on while their caller does something else.
 //!
-//! They go on whenever a thread is in a call of the client, for there is no thread beside those of the program: what was
-//! handed to servers is worked at by them meanwhile, and what they answered is taken in by the next call.
+//! They go on whenever a thread is in a call of the client, for there is no thread beside those of the program: what
+//! was handed to servers is worked at by them meanwhile, and what they answered is taken in by the next call.
 
 use crate::blocking::Client;
 use crate::error::Result;

@@ -112,8 +112,8 @@ fn darshan() {
     scratch.refused("job 7 p.db --darshan none.txt", 1);
 }
 
-/// Goal: a log itself is printed by `darshan-parser`, else by what `python3` has; of a log that can't be read to its end
-/// nothing is told, though the program ends as if all were well; without either the words say what is missing.
+/// Goal: a log itself is printed by `darshan-parser`, else by what `python3` has; of a log that can't be read to its
+/// end nothing is told, though the program ends as if all were well; without either the words say what is missing.
 #[cfg(unix)]
 #[test]
 fn darshan_log() {

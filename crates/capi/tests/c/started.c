@@ -1,5 +1,5 @@
-// Calls that are started and go on: many at once, tested and waited for in any order and by several threads, short reads,
-// failures, bounds, closing with calls under way, and what a child has of its parent's.
+// Calls that are started and go on: many at once, tested and waited for in any order and by several threads, short
+// reads, failures, bounds, closing with calls under way, and what a child has of its parent's.
 #include "check.h"
 #include <fcntl.h>
 #include <pthread.h>

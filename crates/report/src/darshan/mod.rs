@@ -57,8 +57,8 @@ pub fn read(file: &Path) -> Outcome<DarshanLog> {
     };
     if log.modules.is_empty() {
         return Err(Failure::failed(format!(
-            "{}: there is nothing of POSIX, MPI-IO or STDIO in it; is it a log of Darshan, or what 'darshan-parser LOG' \
-             prints?",
+            "{}: there is nothing of POSIX, MPI-IO or STDIO in it; is it a log of Darshan, or what \
+             'darshan-parser LOG' prints?",
             file.display()
         )));
     }

@@ -22,7 +22,8 @@ pub fn put_ranks(page: &mut String, evidence: &Evidence) {
         let mean = job.seconds / job.count;
         let _ = writeln!(
             page,
-            "<h2>Processes that waited longest for answers</h2>\n<p class=\"dim\">Job {}: {} waited {} on average.</p>\n\
+            "<h2>Processes that waited longest for answers</h2>\n\
+             <p class=\"dim\">Job {}: {} waited {} on average.</p>\n\
              <table><thead><tr><th>rank</th><th class=\"left\">host</th><th>waited</th><th>servers were at work</th>\
              <th>answers</th><th>of the mean</th></tr></thead><tbody>",
             escaped(&words::name(job.told.first().map_or("", |rank| &rank.job))),
@@ -32,7 +33,8 @@ pub fn put_ranks(page: &mut String, evidence: &Evidence) {
         for rank in job.told.iter().take(RANKS_TOLD_MAX) {
             let _ = writeln!(
                 page,
-                "<tr><th scope=\"row\">{}</th><td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                "<tr><th scope=\"row\">{}</th><td class=\"left\">{}</td><td>{}</td><td>{}</td><td>{}</td>\
+                 <td>{}</td></tr>",
                 escaped(&words::name(&rank.name)),
                 escaped(&words::name(&rank.host)),
                 words::microseconds(rank.seconds * 1e6),
