@@ -679,7 +679,8 @@ int tabane_faccess(const char *path, int mode, int flags);
 /*
  Starts what tabane_preadv_list does. Returns a number for tabane_test and tabane_wait, one of which has to say that
  the call is done before its buffers are used or freed. Calls go on in the order in which servers answer; closing the
- descriptor waits for its calls. Errors: EBUSY with 4,096 calls that are under way or were not asked about.
+ descriptor waits for its calls, but what is under way when the process ends may not be done. Errors: EBUSY with
+ 4,096 calls that are under way or were not asked about.
 
  `ranges` points to `range_count` elements, `vector` to `count` elements that name writable bytes, none overlapping
  another, which stay and are used by nobody else until the call is done.

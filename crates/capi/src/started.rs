@@ -5,51 +5,68 @@ use crate::files::{TabaneRange, ranges_of};
 use crate::mounted;
 use client::{Error, Result, StartedCall, Status};
 use libc::{c_int, iovec, size_t, ssize_t};
+use reactor::fork_generation;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::{IoSlice, IoSliceMut};
-use std::process;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Calls under way at once, or done and not asked about.
 const CALLS_MAX: usize = 4096;
 
-/// The calls of this process. What a child inherits of them is its parent's.
-#[derive(Default)]
+/// The calls of a process. As with the client's reactor, a child never touches what it inherited, for another thread may
+/// have held the lock at the fork: it leaks that, and has calls of its own.
 struct Calls {
-    process: u32,
-    last: c_int,
-    /// By number: the descriptor, and the call.
-    calls: Option<HashMap<c_int, (c_int, StartedCall)>>,
+    generation: u64,
+    table: Mutex<Table>,
 }
 
-static CALLS: Mutex<Calls> = Mutex::new(Calls { process: 0, last: 0, calls: None });
+#[derive(Default)]
+struct Table {
+    last: c_int,
+    /// By number: the descriptor, and the call.
+    calls: HashMap<c_int, (c_int, StartedCall)>,
+}
 
-impl Calls {
-    fn own() -> MutexGuard<'static, Calls> {
-        let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-        if calls.process != process::id() {
-            *calls = Calls { process: process::id(), ..Calls::default() };
+/// Null until the first call is started.
+static CALLS: AtomicPtr<Calls> = AtomicPtr::new(ptr::null_mut());
+
+/// The calls of this process, if it has started any.
+fn own_calls() -> Option<MutexGuard<'static, Table>> {
+    // SAFETY: what it points to is never freed.
+    let calls = unsafe { CALLS.load(Ordering::Acquire).as_ref() }?;
+    let is_own = calls.generation == fork_generation();
+    is_own.then(|| calls.table.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The same, made with the first call.
+fn make_calls() -> MutexGuard<'static, Table> {
+    loop {
+        if let Some(calls) = own_calls() {
+            return calls;
         }
-        calls
-    }
-
-    fn map(&mut self) -> &mut HashMap<c_int, (c_int, StartedCall)> {
-        self.calls.get_or_insert_default()
+        let inherited = CALLS.load(Ordering::Acquire);
+        let made = Box::into_raw(Box::new(Calls { generation: fork_generation(), table: Mutex::default() }));
+        if CALLS.compare_exchange(inherited, made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: another thread was first, and nobody has seen ours.
+            drop(unsafe { Box::from_raw(made) });
+        }
     }
 }
 
 fn begin(descriptor: c_int, start: impl FnOnce() -> Result<StartedCall>) -> Result<i32> {
-    if Calls::own().map().len() >= CALLS_MAX {
+    if make_calls().calls.len() >= CALLS_MAX {
         let words = format!("{CALLS_MAX} calls are under way or not asked about; wait for some (tabane_wait)");
         return Err(Error::new(Status::Busy, words));
     }
     let call = start()?;
-    let mut calls = Calls::own();
+    let mut table = make_calls();
     loop {
-        calls.last = calls.last.checked_add(1).unwrap_or(1);
-        let number = calls.last;
-        if let Entry::Vacant(place) = calls.map().entry(number) {
+        table.last = table.last.checked_add(1).unwrap_or(1);
+        let number = table.last;
+        if let Entry::Vacant(place) = table.calls.entry(number) {
             place.insert((descriptor, call));
             return Ok(number);
         }
@@ -57,31 +74,37 @@ fn begin(descriptor: c_int, start: impl FnOnce() -> Result<StartedCall>) -> Resu
 }
 
 fn call_of(number: c_int) -> Result<StartedCall> {
-    let call = Calls::own().map().get(&number).map(|(_, call)| call.clone());
+    let call = own_calls().and_then(|table| table.calls.get(&number).map(|(_, call)| call.clone()));
     call.ok_or_else(|| Error::new(Status::Invalid, format!("{number} is no call that this process has started")))
 }
 
 fn forget(number: c_int) {
-    Calls::own().map().remove(&number);
+    if let Some(mut table) = own_calls() {
+        table.calls.remove(&number);
+    }
 }
 
 /// Waits for the calls of a descriptor, or of all: their results can still be asked for.
 pub fn settle(descriptor: Option<c_int>) {
     let is_meant = |of: c_int| descriptor.is_none_or(|descriptor| of == descriptor);
-    let calls: Vec<StartedCall> = {
-        let mut own = Calls::own();
-        own.map().values().filter(|(of, _)| is_meant(*of)).map(|(_, call)| call.clone()).collect()
-    };
-    let Some(mounted) = Some(calls).filter(|calls| !calls.is_empty()).zip(mounted().ok()) else { return };
-    for call in &mounted.0 {
+    let Some(table) = own_calls() else { return };
+    let meant = table.calls.values().filter(|(of, _)| is_meant(*of));
+    let calls: Vec<StartedCall> = meant.map(|(_, call)| call.clone()).collect();
+    drop(table);
+    if calls.is_empty() {
+        return;
+    }
+    let Ok(mounted) = mounted() else { return };
+    for call in &calls {
         // Whoever started it is told.
-        let _: Result<usize> = mounted.1.client.wait(call);
+        let _: Result<usize> = mounted.client.wait(call);
     }
 }
 
 /// Starts what tabane_preadv_list does. Returns a number for tabane_test and tabane_wait, one of which has to say that
 /// the call is done before its buffers are used or freed. Calls go on in the order in which servers answer; closing the
-/// descriptor waits for its calls. Errors: EBUSY with 4,096 calls that are under way or were not asked about.
+/// descriptor waits for its calls, but what is under way when the process ends may not be done. Errors: EBUSY with
+/// 4,096 calls that are under way or were not asked about.
 ///
 /// # Safety
 /// `ranges` points to `range_count` elements, `vector` to `count` elements that name writable bytes, none overlapping

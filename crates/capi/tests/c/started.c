@@ -3,6 +3,7 @@
 #include "check.h"
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <tabane.h>
@@ -123,6 +124,34 @@ static void closed_and_forked(void) {
     FAILS(tabane_test(calls[0], NULL), EINVAL);
 }
 
+static atomic_int is_over;
+
+static void *ask_all_the_time(void *unused) {
+    while (!is_over)
+        FAILS(tabane_test(1 << 30, NULL), EINVAL);
+    return unused;
+}
+
+// What another thread holds at the moment of a fork, nobody ever gives back in the child.
+static void forked_while_others_ask(void) {
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], NULL, ask_all_the_time, NULL) == 0);
+    for (int i = 0; i < 400; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(20);
+            _exit(tabane_wait(1 << 30) != -1 || errno != EINVAL);
+        }
+        int status = -1;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    is_over = 1;
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
 int main(void) {
     CHECK(tabane_init(NULL) == 0);
     int descriptor = tabane_open("/started", O_RDWR | O_CREAT, 0644);
@@ -130,6 +159,7 @@ int main(void) {
     many(descriptor);
     ends_and_failures(descriptor);
     bounds(descriptor);
+    forked_while_others_ask();
     closed_and_forked();
     return 0;
 }
