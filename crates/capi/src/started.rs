@@ -5,64 +5,43 @@ use crate::files::{TabaneRange, ranges_of};
 use crate::mounted;
 use client::{Error, Result, StartedCall, Status};
 use libc::{c_int, iovec, size_t, ssize_t};
-use reactor::fork_generation;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use reactor::{ForkLock, fork_generation};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{IoSlice, IoSliceMut};
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::mem;
+use std::ops::DerefMut;
 
 /// Calls under way at once, or done and not asked about.
 const CALLS_MAX: usize = 4096;
 
-/// The calls of a process. As with the client's reactor, a child never touches what it inherited, for another thread may
-/// have held the lock at the fork: it leaks that, and has calls of its own.
 struct Calls {
+    /// The process that has started them (`fork_generation`).
     generation: u64,
-    table: Mutex<Table>,
-}
-
-#[derive(Default)]
-struct Table {
     last: c_int,
     /// By number: the descriptor, and the call.
-    calls: HashMap<c_int, (c_int, StartedCall)>,
+    calls: BTreeMap<c_int, (c_int, StartedCall)>,
 }
 
-/// Null until the first call is started.
-static CALLS: AtomicPtr<Calls> = AtomicPtr::new(ptr::null_mut());
+static CALLS: ForkLock<Calls> = ForkLock::new(Calls { generation: 0, last: 0, calls: BTreeMap::new() });
 
-/// The calls of this process, if it has started any.
-fn own_calls() -> Option<MutexGuard<'static, Table>> {
-    // SAFETY: what it points to is never freed.
-    let calls = unsafe { CALLS.load(Ordering::Acquire).as_ref() }?;
-    let is_own = calls.generation == fork_generation();
-    is_own.then(|| calls.table.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// The same, made with the first call.
-fn make_calls() -> MutexGuard<'static, Table> {
-    loop {
-        if let Some(calls) = own_calls() {
-            return calls;
-        }
-        let inherited = CALLS.load(Ordering::Acquire);
-        let made = Box::into_raw(Box::new(Calls { generation: fork_generation(), table: Mutex::default() }));
-        if CALLS.compare_exchange(inherited, made, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: another thread was first, and nobody has seen ours.
-            drop(unsafe { Box::from_raw(made) });
-        }
+/// The calls of this process. Those of its parent are leaked in a child, which never touches what they belong to.
+fn own_calls() -> impl DerefMut<Target = Calls> {
+    let mut own = CALLS.write();
+    if own.generation != fork_generation() {
+        mem::forget(mem::take(&mut own.calls));
+        own.generation = fork_generation();
     }
+    own
 }
 
 fn begin(descriptor: c_int, start: impl FnOnce() -> Result<StartedCall>) -> Result<i32> {
-    if make_calls().calls.len() >= CALLS_MAX {
+    if own_calls().calls.len() >= CALLS_MAX {
         let words = format!("{CALLS_MAX} calls are under way or not asked about; wait for some (tabane_wait)");
         return Err(Error::new(Status::Busy, words));
     }
     let call = start()?;
-    let mut table = make_calls();
+    let mut table = own_calls();
     loop {
         table.last = table.last.checked_add(1).unwrap_or(1);
         let number = table.last;
@@ -74,20 +53,19 @@ fn begin(descriptor: c_int, start: impl FnOnce() -> Result<StartedCall>) -> Resu
 }
 
 fn call_of(number: c_int) -> Result<StartedCall> {
-    let call = own_calls().and_then(|table| table.calls.get(&number).map(|(_, call)| call.clone()));
+    let call = own_calls().calls.get(&number).map(|(_, call)| call.clone());
     call.ok_or_else(|| Error::new(Status::Invalid, format!("{number} is no call that this process has started")))
 }
 
 fn forget(number: c_int) {
-    if let Some(mut table) = own_calls() {
-        table.calls.remove(&number);
-    }
+    let forgotten = own_calls().calls.remove(&number);
+    drop(forgotten);
 }
 
 /// Waits for the calls of a descriptor, or of all: their results can still be asked for.
 pub fn settle(descriptor: Option<c_int>) {
     let is_meant = |of: c_int| descriptor.is_none_or(|descriptor| of == descriptor);
-    let Some(table) = own_calls() else { return };
+    let table = own_calls();
     let meant = table.calls.values().filter(|(of, _)| is_meant(*of));
     let calls: Vec<StartedCall> = meant.map(|(_, call)| call.clone()).collect();
     drop(table);

@@ -22,12 +22,13 @@ use client::{Client, Error, Options, Result, Status, load_cluster, take_variable
 use convert::*;
 use ending::end_with_process;
 use libc::{c_char, c_int};
+use reactor::ForkLock;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 static PROCESS: Process = Process::new();
 /// Calls of `chfs_init` that no `chfs_term` has ended: a library and the program that uses it may both connect.
-static CALLS: Mutex<u64> = Mutex::new(0);
+static CALLS: ForkLock<u64> = ForkLock::new(0);
 static VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
 
 fn mounted() -> Result<Arc<Mounted>> {
@@ -60,12 +61,13 @@ pub unsafe extern "C" fn chfs_init(server: *const c_char) -> c_int {
         Some(String::from_utf8_lossy(text).into_owned()).filter(|text| !text.is_empty())
     };
     end_with_process();
-    let mut calls = calls();
+    // Counted first, so that no other thread's `chfs_term` is the last.
+    *CALLS.write() += 1;
     let result = PROCESS.start(|| connect(named));
-    match &result {
-        Ok(()) => *calls += 1,
+    if let Err(error) = &result {
+        uncounted();
         // Programs written for CHFS do not look at the result, for there this call ends the process.
-        Err(error) => eprintln!("chfs_init: {error}"),
+        eprintln!("chfs_init: {error}");
     }
     status_of(result)
 }
@@ -88,17 +90,18 @@ pub extern "C" fn chfs_initialized() -> c_int {
     c_int::from(PROCESS.is_started())
 }
 
-fn calls() -> MutexGuard<'static, u64> {
-    CALLS.lock().unwrap_or_else(PoisonError::into_inner)
+/// Takes a call of `chfs_init` back. With the last, what was mounted is, to be closed.
+fn uncounted() -> Option<Arc<Mounted>> {
+    let mut calls = CALLS.write();
+    *calls = calls.saturating_sub(1);
+    if *calls == 0 { PROCESS.take() } else { None }
 }
 
 /// Closes all descriptors and connections, with the last of as many calls as there were of `chfs_init`.
 #[unsafe(no_mangle)]
 pub extern "C" fn chfs_term() -> c_int {
-    let mut calls = calls();
-    *calls = calls.saturating_sub(1);
-    if *calls == 0 {
-        PROCESS.stop();
+    if let Some(mounted) = uncounted() {
+        mounted.close_all();
     }
     0
 }

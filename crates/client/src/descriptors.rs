@@ -4,6 +4,8 @@
 //! 1. A descriptor is the lowest free number, as in POSIX, from `FIRST_DESCRIPTOR` on.
 //! 2. An operation that uses or moves the file position holds the position's lock until it is done, so that two threads
 //!    that read one descriptor never get the same bytes.
+//! 3. A child after fork has the files and positions that its parent had, and waits for none of its parent's threads:
+//!    tables are behind `ForkLock`s, and positions, which are locked for as long as an operation takes, get new locks.
 
 use crate::blocking::Client;
 use crate::bytes::stripe::FileRange;
@@ -11,11 +13,13 @@ use crate::error::{Error, Result};
 use crate::filesystem::FileSystem;
 use crate::open_files::file::File;
 use crate::started::StartedCall;
+use reactor::{ForkLock, fork_generation};
 use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::DerefMut;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use wire::Status;
 use wire::limits::FILE_SIZE_MAX;
@@ -33,7 +37,7 @@ pub fn own_process() -> u64 {
     // To ask is a system call, and each close wants to know. The upper half says after which fork it was asked; no
     // process has the number 0.
     static KNOWN: AtomicU64 = AtomicU64::new(0);
-    let generation = reactor::fork_generation() << 32;
+    let generation = fork_generation() << 32;
     let known = KNOWN.load(Ordering::Relaxed);
     if known != 0 && known & !u64::from(u32::MAX) == generation {
         return known & u64::from(u32::MAX);
@@ -60,27 +64,72 @@ pub enum Whence {
 pub struct OpenFile {
     pub file: File,
     /// Offset of the next `read` or `write`, in bytes.
-    position: Mutex<u64>,
+    position: AtomicU64,
+    /// Held by whoever uses or moves the position.
+    turn: Mutex<()>,
+}
+
+/// A position that is locked.
+struct Position<'a> {
+    place: &'a AtomicU64,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Position<'_> {
+    fn get(&self) -> u64 {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, position: u64) {
+        self.place.store(position, Ordering::Relaxed);
+    }
 }
 
 impl OpenFile {
-    fn position(&self) -> MutexGuard<'_, u64> {
-        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(file: File, position: u64) -> OpenFile {
+        OpenFile { file, position: AtomicU64::new(position), turn: Mutex::new(()) }
+    }
+
+    fn position(&self) -> Position<'_> {
+        Position { place: &self.position, _turn: self.turn.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 }
 
 /// The table of descriptors.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct DescriptorTable {
+    /// The process whose locks the files' positions have (`fork_generation`).
+    generation: u64,
     files: Vec<Option<Arc<OpenFile>>>,
     /// No slot below this one is free.
     first_free: usize,
 }
 
+impl DescriptorTable {
+    fn new() -> DescriptorTable {
+        DescriptorTable { generation: fork_generation(), files: Vec::new(), first_free: 0 }
+    }
+
+    fn is_own(&self) -> bool {
+        self.generation == fork_generation()
+    }
+
+    /// In a child after fork: new locks for what was inherited.
+    fn adopt(&mut self) {
+        if self.is_own() {
+            return;
+        }
+        self.generation = fork_generation();
+        for file in self.files.iter_mut().flatten() {
+            *file = Arc::new(OpenFile::new(file.file.clone(), file.position.load(Ordering::Relaxed)));
+        }
+    }
+}
+
 /// A client with its descriptors.
 pub struct Mounted {
     pub client: Client,
-    table: RwLock<DescriptorTable>,
+    table: ForkLock<DescriptorTable>,
 }
 
 fn bad_descriptor(descriptor: i32) -> Error {
@@ -89,12 +138,18 @@ fn bad_descriptor(descriptor: i32) -> Error {
 
 impl Mounted {
     pub fn new(client: Client) -> Mounted {
-        Mounted { client, table: RwLock::new(DescriptorTable::default()) }
+        Mounted { client, table: ForkLock::new(DescriptorTable::new()) }
+    }
+
+    fn table(&self) -> impl DerefMut<Target = DescriptorTable> {
+        let mut table = self.table.write();
+        table.adopt();
+        table
     }
 
     /// Gives an open file a number. Errors: `TooManyConnections` (EAGAIN) when there are too many.
     pub fn insert(&self, file: File) -> Result<i32> {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table();
         let index = (table.first_free..table.files.len()).find(|index| table.files[*index].is_none());
         let index = index.unwrap_or(table.files.len());
         if index >= DESCRIPTOR_COUNT_MAX {
@@ -103,23 +158,28 @@ impl Mounted {
         if index == table.files.len() {
             table.files.push(None);
         }
-        table.files[index] = Some(Arc::new(OpenFile { file, position: Mutex::new(0) }));
+        table.files[index] = Some(Arc::new(OpenFile::new(file, 0)));
         table.first_free = index + 1;
         Ok(index as i32 + FIRST_DESCRIPTOR)
     }
 
     /// The open file behind a number. Errors: `BadHandle`.
     pub fn get(&self, descriptor: i32) -> Result<Arc<OpenFile>> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let index = usize::try_from(descriptor.wrapping_sub(FIRST_DESCRIPTOR)).ok();
-        let file = index.and_then(|index| table.files.get(index)?.clone());
+        let table = self.table.read();
+        let file = if table.is_own() {
+            index.and_then(|index| table.files.get(index)?.clone())
+        } else {
+            drop(table);
+            index.and_then(|index| self.table().files.get(index)?.clone())
+        };
         file.ok_or_else(|| bad_descriptor(descriptor))
     }
 
     /// Closes a number. The file itself lives on until operations that use it are done. Errors: `BadHandle`, and what
     /// cut an earlier write short if nobody was told.
     pub fn close(&self, descriptor: i32) -> Result<()> {
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table();
         let index = usize::try_from(descriptor.wrapping_sub(FIRST_DESCRIPTOR)).ok();
         let taken = index.and_then(|index| Some((index, table.files.get_mut(index)?.take()?)));
         let (index, file) = taken.ok_or_else(|| bad_descriptor(descriptor))?;
@@ -138,10 +198,16 @@ impl Mounted {
 
     /// Closes all numbers.
     pub fn close_all(&self) {
-        let files = std::mem::take(&mut *self.table.write().unwrap_or_else(PoisonError::into_inner)).files;
+        let files = self.take_all();
         for file in files.into_iter().flatten() {
             self.client.close_as(&file.file, own_process());
         }
+    }
+
+    fn take_all(&self) -> Vec<Option<Arc<OpenFile>>> {
+        let mut table = self.table();
+        table.first_free = 0;
+        std::mem::take(&mut table.files)
     }
 
     /// Closes all numbers because the process ends, and has the servers told of it, within `END_NS_MAX`. What a forked
@@ -150,9 +216,7 @@ impl Mounted {
         if !self.client.is_in_use() {
             return;
         }
-        let Ok(mut table) = self.table.try_write() else { return };
-        let files = std::mem::take(&mut table.files);
-        drop(table);
+        let files = self.take_all();
         self.client.run(async |reactor, file_system| {
             let told = async {
                 for open in files.iter().flatten() {
@@ -172,9 +236,9 @@ impl Mounted {
     /// Reads at the position and moves it.
     pub fn read(&self, descriptor: i32, places: &mut [IoSliceMut<'_>]) -> Result<usize> {
         let open = self.get(descriptor)?;
-        let mut position = open.position();
-        let count = self.client.read_vectored_at(&open.file, places, *position)?;
-        *position += count as u64;
+        let position = open.position();
+        let count = self.client.read_vectored_at(&open.file, places, position.get())?;
+        position.set(position.get() + count as u64);
         Ok(count)
     }
 
@@ -187,16 +251,16 @@ impl Mounted {
     /// Writes at the position, or at the end of the file when it was opened for appending, and moves the position.
     pub fn write(&self, descriptor: i32, places: &[IoSlice<'_>]) -> Result<usize> {
         let open = self.get(descriptor)?;
-        let mut position = open.position();
+        let position = open.position();
         if open.file.append {
-            return self.append(&open.file, &mut position, places);
+            return self.append(&open.file, &position, places);
         }
-        let count = self.client.write_vectored_at(&open.file, places, *position)?;
-        *position += count as u64;
+        let count = self.client.write_vectored_at(&open.file, places, position.get())?;
+        position.set(position.get() + count as u64);
         Ok(count)
     }
 
-    fn append(&self, file: &File, position: &mut u64, places: &[IoSlice<'_>]) -> Result<usize> {
+    fn append(&self, file: &File, position: &Position<'_>, places: &[IoSlice<'_>]) -> Result<usize> {
         let joined: Vec<u8>;
         let bytes: &[u8] = match places {
             [] => &[],
@@ -209,7 +273,7 @@ impl Mounted {
         if bytes.is_empty() {
             return Ok(0);
         }
-        *position = self.client.append(file, bytes)? + bytes.len() as u64;
+        position.set(self.client.append(file, bytes)? + bytes.len() as u64);
         Ok(bytes.len())
     }
 
@@ -262,24 +326,26 @@ impl Mounted {
     /// `FileSystem::seek_data` has it, also for a negative position.
     pub fn seek(&self, descriptor: i32, distance: i64, whence: Whence) -> Result<i64> {
         let open = self.get(descriptor)?;
-        let mut position = open.position();
+        let position = open.position();
         if let Whence::Data | Whence::Hole = whence {
             let no_data = |_| Error::new(Status::NoData, format!("offset {distance} is negative"));
             let from = u64::try_from(distance).map_err(no_data)?;
-            *position = match whence {
+            let target = match whence {
                 Whence::Data => self.client.seek_data(&open.file, from)?,
                 _ => self.client.seek_hole(&open.file, from)?,
             };
-            return Ok(*position as i64);
+            position.set(target);
+            return Ok(target as i64);
         }
         let base = match whence {
             Whence::Start | Whence::Data | Whence::Hole => 0,
-            Whence::Current => *position,
+            Whence::Current => position.get(),
             Whence::End => self.client.stat_file(&open.file)?.size,
         };
         let target = base.checked_add_signed(distance).filter(|target| *target <= FILE_SIZE_MAX);
-        *position = target.ok_or_else(|| Error::new(Status::Invalid, "the file position would be out of range"))?;
-        Ok(*position as i64)
+        let target = target.ok_or_else(|| Error::new(Status::Invalid, "the file position would be out of range"))?;
+        position.set(target);
+        Ok(target as i64)
     }
 }
 
@@ -304,22 +370,22 @@ impl Mounted {
         // Positions are locked in the order of their addresses, so that copies to and fro do not wait for one another.
         let source_first = Arc::as_ptr(&source) <= Arc::as_ptr(&target);
         let mut source_position = (from_offset.is_none() && source_first).then(|| source.position());
-        let mut target_position = to_offset.is_none().then(|| target.position());
+        let target_position = to_offset.is_none().then(|| target.position());
         if from_offset.is_none() && !source_first {
             source_position = Some(source.position());
         }
-        let start = |offset: &Option<&mut i64>, position: &Option<MutexGuard<'_, u64>>| match (offset, position) {
+        let start = |offset: &Option<&mut i64>, position: &Option<Position<'_>>| match (offset, position) {
             (Some(offset), _) => checked_offset(**offset),
-            (None, Some(position)) => Ok(**position),
+            (None, Some(position)) => Ok(position.get()),
             (None, None) => unreachable!("without an offset the position is locked"),
         };
         let (start_from, start_to) = (start(&from_offset, &source_position)?, start(&to_offset, &target_position)?);
         let copied = self.client.copy_range(&source.file, start_from, &target.file, start_to, size as u64)?;
-        let moves = [(from_offset, &mut source_position, start_from), (to_offset, &mut target_position, start_to)];
+        let moves = [(from_offset, &source_position, start_from), (to_offset, &target_position, start_to)];
         for (offset, position, start) in moves {
             match (offset, position) {
                 (Some(offset), _) => *offset = (start + copied) as i64,
-                (None, Some(position)) => **position = start + copied,
+                (None, Some(position)) => position.set(start + copied),
                 (None, None) => unreachable!("without an offset the position is locked"),
             }
         }
@@ -333,53 +399,60 @@ fn checked_offset(offset: i64) -> Result<u64> {
 
 /// The file system of a process, as a C interface keeps it in a static.
 pub struct Process {
-    mounted: RwLock<Option<Arc<Mounted>>>,
+    mounted: ForkLock<Option<Arc<Mounted>>>,
 }
 
 impl Process {
     /// Nothing mounted.
     pub const fn new() -> Process {
-        Process { mounted: RwLock::new(None) }
+        Process { mounted: ForkLock::new(None) }
     }
 
     /// Mounts what `connect` gives unless something is mounted already.
     pub fn start(&self, connect: impl FnOnce() -> Result<Client>) -> Result<()> {
-        let mut mounted = self.mounted.write().unwrap_or_else(PoisonError::into_inner);
-        if mounted.is_none() {
-            *mounted = Some(Arc::new(Mounted::new(connect()?)));
+        if self.is_started() {
+            return Ok(());
         }
+        let made = Arc::new(Mounted::new(connect()?));
+        // Of two threads that come at once one makes a client for nothing.
+        let spare = match &mut *self.mounted.write() {
+            place @ None => place.replace(made),
+            Some(_) => Some(made),
+        };
+        drop(spare);
         Ok(())
     }
 
     /// Unmounts; open descriptors are closed. False when nothing was mounted.
     pub fn stop(&self) -> bool {
-        let mounted = self.mounted.write().unwrap_or_else(PoisonError::into_inner).take();
-        match mounted {
-            Some(mounted) => {
-                mounted.close_all();
-                true
-            }
-            None => false,
+        let mounted = self.take();
+        if let Some(mounted) = &mounted {
+            mounted.close_all();
         }
+        mounted.is_some()
     }
 
-    /// To be called when the process ends: what is open is closed, and its servers know within a second. Nothing
-    /// happens where another thread is about to mount or unmount.
+    /// What was mounted, for its descriptors to be closed; nothing is from now on.
+    pub fn take(&self) -> Option<Arc<Mounted>> {
+        self.mounted.write().take()
+    }
+
+    /// To be called when the process ends: what is open is closed, and its servers know within a second.
     pub fn end(&self) {
-        let mounted = self.mounted.try_read().ok().and_then(|mounted| mounted.clone());
+        let mounted = self.mounted.read().clone();
         if let Some(mounted) = mounted {
             mounted.end();
         }
     }
 
     pub fn is_started(&self) -> bool {
-        self.mounted.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.mounted.read().is_some()
     }
 
     /// What is mounted. Errors: `Draining` (ESHUTDOWN) when nothing is: before the start, and after the stop.
     pub fn get(&self) -> Result<Arc<Mounted>> {
-        let mounted = self.mounted.read().unwrap_or_else(PoisonError::into_inner);
-        mounted.clone().ok_or_else(|| Error::new(Status::Draining, "not connected to a cluster: initialise first"))
+        let mounted = self.mounted.read().clone();
+        mounted.ok_or_else(|| Error::new(Status::Draining, "not connected to a cluster: initialise first"))
     }
 }
 

@@ -5,6 +5,7 @@
 //! though, are closed in the child at once: otherwise the servers would not see that the parent has gone until the
 //! child has gone too; and so is what the parent was lent, which would stay lent.
 
+use crate::fork_lock::{after_fork, after_fork_in_child, before_fork};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Once;
@@ -33,12 +34,21 @@ pub fn fork_generation() -> u64 {
     static REGISTER: Once = Once::new();
     if !REGISTER.is_completed() {
         REGISTER.call_once(|| {
-            // SAFETY: the handler does only what is allowed in a forked child: atomics, `fstat` and `close`.
-            let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-            assert!(failed == 0, "there is memory for one fork handler");
+            // SAFETY: the child's handler does only what is allowed in a forked child: atomics, `fstat` and `close`. The
+            // others may do anything.
+            let failed = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+            assert!(failed == 0, "there is memory for fork handlers");
         });
     }
     FORKS.load(Ordering::Relaxed)
+}
+
+extern "C" fn before() {
+    before_fork();
+}
+
+extern "C" fn in_parent() {
+    after_fork();
 }
 
 extern "C" fn in_child() {
@@ -51,6 +61,7 @@ extern "C" fn in_child() {
             unsafe { libc::close(descriptor) };
         }
     }
+    after_fork_in_child();
 }
 
 /// The inode of a descriptor, if it is open.

@@ -42,6 +42,58 @@ static void *take_records(void *argument) {
     return NULL;
 }
 
+static volatile int is_over;
+static int position;
+
+/* Within the tables of descriptors, of the process and of files, at nearly any moment. */
+static void *use_tables(void *argument) {
+    (void)argument;
+    while (!is_over) {
+        CHECK(tabane_close(1 << 29) == -1 && errno == EBADF);
+        CHECK(tabane_initialized() == 1);
+    }
+    return NULL;
+}
+
+/* Within the lock of a position. */
+static void *use_position(void *argument) {
+    (void)argument;
+    char byte;
+    while (!is_over)
+        CHECK(tabane_read(position, &byte, 1) == 0);
+    return NULL;
+}
+
+/* Children never wait for what threads of their parent held. */
+static void forked_at_any_moment(void) {
+    pthread_t threads[3];
+    position = tabane_open("/position", O_RDWR | O_CREAT, 0600);
+    CHECK(position >= 0 && tabane_write(position, "12345", 5) == 5);
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_create(&threads[i], NULL, i < 2 ? use_tables : use_position, NULL) == 0);
+    for (int round = 0; round < 400; round++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            alarm(20);
+            int is_right = tabane_close(1 << 30) == -1 && errno == EBADF;
+            /* With a server only now and then: that is a connection for each child. */
+            if (round % 20 == 0) {
+                char bytes[2];
+                is_right &= tabane_lseek(position, 0, SEEK_CUR) == 5 && tabane_lseek(position, 3, SEEK_SET) == 3;
+                is_right &= tabane_read(position, bytes, 2) == 2 && memcmp(bytes, "45", 2) == 0;
+            }
+            _exit(!is_right);
+        }
+        int status = -1;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    is_over = 1;
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK(tabane_lseek(position, 0, SEEK_CUR) == 5 && tabane_close(position) == 0);
+}
+
 int main(void) {
     pthread_t threads[THREADS];
     CHECK(tabane_init(NULL) == 0);
@@ -99,6 +151,7 @@ int main(void) {
         total += taken[i];
     }
     CHECK(total == (long)ROUNDS * (THREADS + CHILDREN + 1));
+    forked_at_any_moment();
     CHECK(tabane_term() == 0);
     return 0;
 }

@@ -1,8 +1,10 @@
 //! Open files: an identity, a layout and a few facts that all users of the handle share. No connection.
 
 use crate::error::Error;
+use reactor::ForkLock;
+use std::ops::DerefMut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::messages::LockSpace;
 use wire::{Attributes, FileId, Kind, Layout};
 
@@ -89,17 +91,17 @@ struct FileState {
     wrote_beyond_home: AtomicBool,
     /// End of the furthest write through this handle: reads before it need not ask for the size first.
     written_end: AtomicU64,
-    known_size: Mutex<KnownSize>,
+    known_size: ForkLock<KnownSize>,
     /// `Servers::sessions_lost` when that was told: a server that lost power takes sizes back.
     sessions_lost: AtomicU64,
     /// Of a directory: what was last seen of it, which is all that is left when it is removed while it is open.
-    directory: Mutex<Option<Box<Attributes>>>,
+    directory: ForkLock<Option<Box<Attributes>>>,
     /// Servers that this handle wrote to since it was last synchronised: bit n stands for those of number n modulo 64.
     written_servers: AtomicU64,
     /// Whether large bodies wait for permits of their servers.
     throttled: AtomicBool,
     /// What synchronising has to know.
-    errors: Mutex<Errors>,
+    errors: ForkLock<Errors>,
     /// The number under which this open file owns locks; 0 before the first.
     description: AtomicU64,
     /// Bits of `LockSpace` in which it may have some.
@@ -146,12 +148,12 @@ impl File {
                 closed: AtomicBool::new(false),
                 wrote_beyond_home: AtomicBool::new(false),
                 written_end: AtomicU64::new(0),
-                known_size: Mutex::new(known),
+                known_size: ForkLock::new(known),
                 sessions_lost: AtomicU64::new(sessions_lost),
-                directory: Mutex::new(directory),
+                directory: ForkLock::new(directory),
                 written_servers: AtomicU64::new(0),
                 throttled: AtomicBool::new(false),
-                errors: Mutex::default(),
+                errors: ForkLock::default(),
                 description: AtomicU64::new(0),
                 locked: AtomicU64::new(0),
             }),
@@ -170,12 +172,12 @@ impl File {
             closed: flag(&state.closed),
             wrote_beyond_home: flag(&state.wrote_beyond_home),
             written_end: copied(&state.written_end),
-            known_size: Mutex::new(*state.known_size.lock().unwrap_or_else(PoisonError::into_inner)),
+            known_size: ForkLock::new(self.known_size()),
             sessions_lost: copied(&state.sessions_lost),
-            directory: Mutex::new(state.directory.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            directory: ForkLock::new(state.directory.read().clone()),
             written_servers: copied(&state.written_servers),
             throttled: flag(&state.throttled),
-            errors: Mutex::new(self.errors().clone()),
+            errors: ForkLock::new(self.errors().clone()),
             description: copied(&state.description),
             locked: copied(&state.locked),
         };
@@ -210,8 +212,8 @@ impl File {
         self.state.written_servers.swap(0, Ordering::Relaxed)
     }
 
-    fn errors(&self) -> MutexGuard<'_, Errors> {
-        self.state.errors.lock().unwrap_or_else(PoisonError::into_inner)
+    fn errors(&self) -> impl DerefMut<Target = Errors> {
+        self.state.errors.write()
     }
 
     /// Notes when the file was opened, and where the name is that it was opened by, if that is parted from its inode.
@@ -299,7 +301,7 @@ impl File {
     }
 
     pub(crate) fn known_size(&self) -> KnownSize {
-        *self.state.known_size.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        *self.state.known_size.read()
     }
 
     /// Forgets how large the file is known to be, if that was told before a session was lost.
@@ -307,24 +309,24 @@ impl File {
         if self.state.sessions_lost.load(Ordering::Relaxed) != sessions_lost
             && self.state.sessions_lost.swap(sessions_lost, Ordering::Relaxed) != sessions_lost
         {
-            self.state.known_size.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).size = 0;
+            self.state.known_size.write().size = 0;
             self.state.written_end.store(0, Ordering::Relaxed);
         }
     }
 
     /// A directory that was removed, as fstat(2) shows it.
     pub(crate) fn removed_directory(&self) -> Option<Attributes> {
-        let last = self.state.directory.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.state.directory.read();
         last.as_deref().map(|last| Attributes { link_count: 0, ..last.clone() })
     }
 
     /// Takes in attributes that a server sent: a later generation counts, and within one the larger size.
     pub(crate) fn note_attributes(&self, attributes: &Attributes) {
         if attributes.kind == Kind::Directory {
-            *self.state.directory.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(attributes.clone()));
+            *self.state.directory.write() = Some(Box::new(attributes.clone()));
             return;
         }
-        let mut known = self.state.known_size.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut known = self.state.known_size.write();
         let generation = attributes.truncate_generation;
         if generation > known.truncate_generation {
             *known = KnownSize { size: attributes.size, truncate_generation: generation };
