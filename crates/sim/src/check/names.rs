@@ -10,7 +10,7 @@ mod tree;
 
 use crate::history::{Action, Finding, Operation, Outcome};
 use crate::linearize::{self, Done, Horizon, Object, Span, Verdict};
-use crate::losses::{self, Losses, is_answered_by_client};
+use crate::losses::{self, Losses, Setback, is_answered_by_client};
 use ahead::Ahead;
 use std::collections::{BTreeMap, BTreeSet};
 use tree::{Guess, LossStep, Node, Tree};
@@ -321,14 +321,19 @@ fn guesses<'a>(losses: &Losses, group: impl Iterator<Item = &'a Operation> + Clo
     [Guess::Other, Guess::Own].into_iter().chain(numbers.take(GUESS_COUNT_MAX)).collect()
 }
 
-/// Steps of all losses for a group of operations, and when they happen (`likely`: see `Setback::keep_span`). Where some
-/// client `keeps` what it was told, that may outlive its server.
-fn loss_steps(losses: &Losses, guesses: &[Guess], keeps: bool, likely: bool) -> (Vec<LossStep>, Vec<Span>) {
+/// Steps of all losses for a group of operations, and when they happen (`is_likely`, by number: see
+/// `Setback::keep_span`). Where some client `keeps` what it was told, that may outlive its server.
+fn loss_steps(
+    setbacks: &[Setback],
+    guesses: &[Guess],
+    keeps: bool,
+    is_likely: &dyn Fn(usize) -> bool,
+) -> (Vec<LossStep>, Vec<Span>) {
     let (mut steps, mut spans) = (Vec::new(), Vec::new());
     let mut returned = (0, 0);
-    for setback in (0..losses.cluster.server_count()).flat_map(|server| losses.setbacks(server, None)) {
+    for (number, setback) in setbacks.iter().enumerate() {
         let (server, kept) = (setback.server, steps.len());
-        let keep_span = setback.keep_span(likely);
+        let keep_span = setback.keep_span(is_likely(number));
         // A server's losses come one after the other, also where what one took is shown for longer.
         let start = if keeps && returned.0 == server { keep_span.start.max(returned.1) } else { keep_span.start };
         returned = (server, setback.late_return_span().end);
@@ -377,28 +382,26 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     let end = end_of_all(operations);
+    let setbacks: Vec<Setback> =
+        (0..losses.cluster.server_count()).flat_map(|server| losses.setbacks(server, None)).collect();
     for (name, group) in groups {
         let guesses = guesses(losses, group.iter().map(|(_, operation)| *operation));
         let keeps = group.iter().any(|(_, operation)| is_answered_by_client(operation));
-        let (steps, likely_spans) = loss_steps(losses, &guesses, keeps, true);
-        let (_, step_spans) = loss_steps(losses, &guesses, keeps, false);
-        let verdict = |operations: Vec<PlacedPart>| {
-            let own: Vec<Span> = operations
+        let verdict = |operations: Vec<PlacedPart>, is_likely: &dyn Fn(usize) -> bool| {
+            let mut spans: Vec<Span> = operations
                 .iter()
                 .map(|(_, operation, _)| Span { start: operation.start, end: operation.end })
                 .collect();
-            let names = Names::new(operations, steps.clone(), losses.cluster);
-            let verdict = |likely: bool| {
-                let steps = if likely { &likely_spans } else { &step_spans };
-                linearize::check(&names, &[&own[..], &steps[..]].concat())
-            };
-            if steps.is_empty() { verdict(false) } else { losses::first_that_fits(verdict) }
+            let (steps, step_spans) = loss_steps(&setbacks, &guesses, keeps, is_likely);
+            spans.extend(step_spans);
+            linearize::check(&Names::new(operations, steps, losses.cluster), &spans)
         };
         let operations = in_parts(group.into_iter().chain(end));
-        match verdict(operations.clone()) {
+        match losses::first_that_fits(setbacks.len(), |is_likely| verdict(operations.clone(), is_likely)) {
             Verdict::Linearizable => {}
             Verdict::Impossible(_) => {
-                let looks = least_looks(operations, &|left| matches!(verdict(left), Verdict::Impossible(_)));
+                let looks =
+                    least_looks(operations, &|left| matches!(verdict(left, &|_| false), Verdict::Impossible(_)));
                 findings.push(Finding::new(format!("no order explains what was told about /{name}"), looks));
             }
             Verdict::Undecided(missing) => {
