@@ -253,6 +253,12 @@ impl Nemesis {
                 if self.random.percent(50) {
                     // Then both sides know that the connection is gone, and cannot have another.
                     harness.world.cut(one, other);
+                } else if harness.world.now().is_multiple_of(3) {
+                    // What is large does not get through, and nobody is told.
+                    let size_max = if harness.world.now().is_multiple_of(2) { 1_400 } else { 60_000 };
+                    harness.world.black_hole(one, other, size_max);
+                    self.later(harness, Remedy::Heal(one, other));
+                    return Strike::Nothing;
                 }
                 harness.world.partition(one, other);
                 self.later(harness, Remedy::Heal(one, other));

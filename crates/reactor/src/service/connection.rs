@@ -37,9 +37,6 @@ pub(super) enum RequestStage {
         places: Vec<RawSlice>,
         _keep: Vec<Span>,
         received: usize,
-        /// What was there when somebody last looked, and since when nothing was added to it.
-        seen: usize,
-        since: Nanos,
     },
     Discard {
         left: usize,
@@ -66,6 +63,9 @@ struct LastRead {
 
 pub(super) struct ConnectionState {
     pub(super) receiving: RequestStage,
+    /// Bytes of the stream when somebody last looked, and since when nothing was added to them.
+    heard: u64,
+    pub(super) silent_since: Nanos,
     pub(super) held: Vec<PendingRequest>,
     pub(super) params_held: usize,
     /// The last bytes of the stream that were read.
@@ -107,6 +107,8 @@ impl Connection {
             below,
             state: RefCell::new(ConnectionState {
                 receiving: RequestStage::Head,
+                heard: 0,
+                silent_since: 0,
                 held: Vec::new(),
                 params_held: 0,
                 last_read: LastRead { is_all: true, ..LastRead::default() },
@@ -317,6 +319,7 @@ impl Connection {
         };
         if let Some(left) = left {
             state.receiving = RequestStage::Discard { left };
+            state.silent_since = serving.reactor.now();
         }
         if state.closed || state.is_broken {
             return;
@@ -343,28 +346,32 @@ impl Connection {
         if state.closed {
             return;
         }
-        let stalled = match &mut state.receiving {
-            RequestStage::Body { received, seen, since, .. } => {
-                if *received > *seen {
-                    *seen = *received;
-                    *since = now;
-                }
-                now.saturating_sub(*since) > STALLS_MAX * interval.max(STALL_NS_MIN)
-            }
-            _ => false,
+        let bytes = self.link.borrow().bytes_received;
+        if std::mem::replace(&mut state.heard, bytes) != bytes {
+            state.silent_since = now;
+        }
+        // How long we have waited for the sender of a body, and for which call.
+        let (silence, stalled) = match state.receiving {
+            RequestStage::Body { call_id, .. } => (now.saturating_sub(state.silent_since), Some(call_id)),
+            RequestStage::Discard { .. } => (now.saturating_sub(state.silent_since), None),
+            _ => (0, None),
         };
-        if stalled {
+        if silence > STALLS_MAX * interval.max(STALL_NS_MIN) {
             drop(state);
             self.close();
             return;
         }
+        // Who is not heard is not worked for: were he told so, he would wait for ever for what can't get through.
+        let is_stalled = silence >= interval;
         let ids: Vec<u64> = state
             .held
             .iter()
-            .filter(|held| now.saturating_sub(held.arrived) >= interval)
+            .filter(|held| {
+                now.saturating_sub(held.arrived) >= interval && !(is_stalled && stalled == Some(held.call_id))
+            })
             .map(|held| held.call_id)
             .collect();
-        let paused = !matches!(state.receiving, RequestStage::Head)
+        let paused = !matches!(state.receiving, RequestStage::Head) && !is_stalled
             || state.params_held > PARAMS_HELD_MAX
             || state.replies_held.get() > REPLIES_HELD_MAX;
         let mut link = self.link.borrow_mut();

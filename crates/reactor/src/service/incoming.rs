@@ -72,9 +72,8 @@ impl Incoming {
                 places: places.iter().map(RawSlice::of_span).collect(),
                 _keep: places.to_vec(),
                 received: 0,
-                seen: 0,
-                since: self.serving.reactor.now(),
             };
+            state.silent_since = self.serving.reactor.now();
         }
         let begun = self.serving.reactor.now();
         let _guard = BodyGuard { connection: &connection, call_id };

@@ -6,6 +6,7 @@
 //! 2. `in_flight` of an end is the sum of the bytes that were sent to it and have not arrived; together with what
 //!    arrived and was not read it never exceeds the buffer size.
 //! 3. A partition delays what is on its way, and what is sent meanwhile; nothing is lost unless the connection breaks.
+//!    A black hole does so with all but the begin of large pieces, and what comes behind them over the same connection.
 
 use super::model::CostModel;
 use super::socket::{SimListener, SimSocket};
@@ -132,6 +133,17 @@ pub(super) struct Listening {
 struct SimLink {
     latency: Option<(Nanos, Nanos)>,
     parted: bool,
+    /// Of larger pieces of bytes no more arrives.
+    piece_size_max: Option<usize>,
+}
+
+impl SimLink {
+    /// The part of a piece of bytes that gets through a black hole, and the one that does not.
+    fn torn(&self, arrival: &Arrival) -> Option<(Arrival, Arrival)> {
+        let (Arrival::Bytes(bytes), Some(size_max)) = (arrival, self.piece_size_max) else { return None };
+        let (first, rest) = bytes.split_at_checked(size_max)?;
+        (!rest.is_empty()).then(|| (Arrival::Bytes(first.to_vec()), Arrival::Bytes(rest.to_vec())))
+    }
 }
 
 /// Connections that wait to be accepted at one listener; more are tried again later, as by a full backlog.
@@ -248,11 +260,16 @@ impl Network {
             NetworkEvent::Connect { connection } => self.connect_arrives(universe, connection),
             NetworkEvent::Arrive { connection: id, end, arrival } => {
                 let Some(connection) = self.connections.get(&id) else { return };
-                let parted = self.link(connection.ends[0].node, connection.ends[1].node).parted;
+                let link = self.link(connection.ends[0].node, connection.ends[1].node);
                 let Some(connection) = self.connections.get_mut(&id) else { return };
                 let target = &mut connection.ends[end];
-                if parted || !target.held.is_empty() {
+                // A reset is a small packet of its own, which waits for nothing before it.
+                let overtakes = matches!(arrival, Arrival::Reset) && !link.parted;
+                if link.parted || !target.held.is_empty() && !overtakes {
                     target.held.push_back(arrival);
+                } else if let Some((first, rest)) = link.torn(&arrival) {
+                    target.held.push_back(rest);
+                    self.arrives(universe, id, end, first);
                 } else {
                     self.arrives(universe, id, end, arrival);
                 }
@@ -607,12 +624,21 @@ impl World {
         self.universe.network.borrow_mut().links.entry(link_key(one, other)).or_default().parted = true;
     }
 
-    /// Joins two nodes again.
+    /// Has no more than so many bytes of each piece that is sent between two nodes arrive, nor what comes behind it over
+    /// the same connection, and nobody told, until `heal`: a black hole of path MTU discovery (RFC 2923).
+    pub fn black_hole(&self, one: NodeId, other: NodeId, piece_size_max: usize) {
+        self.universe.trace(0x44, (one.0 as u64) << 32 | other.0 as u64);
+        let mut network = self.universe.network.borrow_mut();
+        network.links.entry(link_key(one, other)).or_default().piece_size_max = Some(piece_size_max);
+    }
+
+    /// Joins two nodes again, and lets pieces of all sizes through.
     pub fn heal(&self, one: NodeId, other: NodeId) {
         let universe = &*self.universe;
         universe.trace(0x42, (one.0 as u64) << 32 | other.0 as u64);
         let mut network = universe.network.borrow_mut();
-        network.links.entry(link_key(one, other)).or_default().parted = false;
+        let link = network.links.entry(link_key(one, other)).or_default();
+        (link.parted, link.piece_size_max) = (false, None);
         for id in network.connections_of(one, Some(other)) {
             for end in 0..2 {
                 for arrival in network.take_in_flight(id, end) {
@@ -624,9 +650,17 @@ impl World {
 
     /// Joins all nodes again.
     pub fn heal_all(&self) {
-        let parted: Vec<(NodeId, NodeId)> =
-            self.universe.network.borrow().links.iter().filter(|(_, link)| link.parted).map(|(key, _)| *key).collect();
-        for (one, other) in parted {
+        let is_harmed = |link: &SimLink| link.parted || link.piece_size_max.is_some();
+        let harmed: Vec<(NodeId, NodeId)> = self
+            .universe
+            .network
+            .borrow()
+            .links
+            .iter()
+            .filter(|(_, link)| is_harmed(link))
+            .map(|(key, _)| *key)
+            .collect();
+        for (one, other) in harmed {
             self.heal(one, other);
         }
     }
