@@ -118,7 +118,28 @@ static void free_file(struct file *file) {
     free(file);
 }
 
-/* The first process opens, and makes the file if that is asked for; then the others do. */
+/* The others open what the first process has open, without asking any server. */
+static void import_descriptor(struct file *file, struct problem *problem) {
+    struct {
+        int64_t size;
+        char bytes[EXPORT_SIZE_MAX];
+    } exported = {0};
+    if (file->process_count == 1)
+        return;
+    if (file->rank == 0 && problem->class == MPI_SUCCESS) {
+        exported.size = tabane_export(file->descriptor, exported.bytes, sizeof exported.bytes);
+        if (exported.size < 0)
+            fail_errno(problem, "open");
+    }
+    PMPI_Bcast(&exported, sizeof exported, MPI_BYTE, 0, file->comm);
+    if (file->rank == 0 || problem->class != MPI_SUCCESS || exported.size < 0)
+        return;
+    file->descriptor = tabane_import(exported.bytes, exported.size);
+    if (file->descriptor < 0)
+        fail_errno(problem, "open");
+}
+
+/* The first process opens, and makes the file if that is asked for; then the others have it too. */
 static void open_all(struct file *file, MPI_Info info, struct problem *problem) {
     struct stat attributes;
     int flags = flags_of(file->amode, problem);
@@ -132,8 +153,7 @@ static void open_all(struct file *file, MPI_Info info, struct problem *problem) 
         open_descriptor(file, flags | made, problem);
     }
     agree(file, problem, 0, NULL);
-    if (file->rank != 0)
-        open_descriptor(file, flags, problem);
+    import_descriptor(file, problem);
     if (problem->class == MPI_SUCCESS && file->amode & MPI_MODE_APPEND && file->rank == 0) {
         if (tabane_fstat(file->descriptor, &attributes) == 0)
             file->position = attributes.st_size;
@@ -214,9 +234,16 @@ OFFERED int MPI_File_close(MPI_File *fh) {
     struct problem problem = {0};
     int64_t is_used = shared_is_used(file);
     shared_close(file);
-    if (tabane_close(file->descriptor) != 0)
+    /* The first process comes last: what the others have open rests on what it has. */
+    if (file->rank != 0 && tabane_close(file->descriptor) != 0)
         fail_errno(&problem, "close");
     is_used = agree(file, &problem, is_used, NULL);
+    struct problem last = {0};
+    if (file->rank == 0 && tabane_close(file->descriptor) != 0)
+        fail_errno(&last, "close");
+    agree(file, &last, 0, NULL);
+    if (problem.class == MPI_SUCCESS)
+        problem = last;
     if (is_used && file->rank == 0)
         shared_remove(file->shared_path);
     if (file->amode & MPI_MODE_DELETE_ON_CLOSE) {

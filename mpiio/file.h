@@ -11,6 +11,8 @@
 
 #define PATH_SIZE_MAX 4096
 #define WORDS_SIZE_MAX 256
+/* Bytes of a file that tabane_export gives. */
+#define EXPORT_SIZE_MAX 128
 
 /* A failure: a class of MPI (MPI_SUCCESS: none), and words for it. */
 struct problem {

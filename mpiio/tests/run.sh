@@ -92,7 +92,27 @@ try() {
     [ "$failures" -gt 0 ] || echo "mpiio: $test: good"
 }
 
-for test in ${*:-$compared $alone}; do
-    try "$test"
+# Opens that the servers of a cluster of its own were asked for, to whose memory no client has a way.
+try_opens() {
+    $mpicc -std=gnu11 -Wall -Wextra -O1 -o "$work/opens" "$sources/opens.c"
+    cat >"$work/opens.sh" <<'END'
+"$1/tabane" mkdir /opens
+$MPIEXEC -n "$PROCESSES" env LD_PRELOAD="$2" "$3" tabane:/opens </dev/null >&2
+"$1/tabane" status --json | python3 -c '
+import json, sys
+servers = json.load(sys.stdin)["servers"]
+operations = [server["report"]["operations"] for server in servers]
+print(sum(row.get(name, {}).get("arrivals", 0) for row in operations for name in ("Open", "OpenExisting", "OpenThrough", "Reclaim")))'
+END
+    export MPIEXEC PROCESSES
+    asked=$("$programs/tabane" run --run-directory "$work/opens-run" --servers 2 --transport tcp \
+        --store memory:size=256M -- sh -e "$work/opens.sh" "$programs" "$library" "$work/opens" 2>"$work/opens.errors")
+    [ "$(echo "$asked" | tail -n 1)" = 100 ] ||
+        { fail "opens: $asked requests for 100 files that $PROCESSES processes open together"; return; }
+    echo "mpiio: opens: good"
+}
+
+for test in ${*:-$compared $alone opens}; do
+    if [ "$test" = opens ]; then try_opens; else try "$test"; fi
 done
 [ "$failures" -eq 0 ] || { echo "mpiio: $failures failures" >&2; exit 1; }

@@ -536,6 +536,26 @@ int tabane_is_local(int server);
 int tabane_throttle(int descriptor, int is_on);
 
 /*
+ Puts an open file into a few bytes that other processes, on any host, can open it by (`tabane_import`), without any
+ server being asked. Returns how many there are, at most 128; with `size` 0 only that. What they say holds while this
+ process has the file open: who imported it has it then too, also when it has lost its name. Fails with ERANGE when
+ there is no room for them, EISDIR for a directory.
+
+ `place` points to `size` bytes that may be written.
+ */
+ssize_t tabane_export(int descriptor, void *place, size_t size);
+
+/*
+ Opens a file that another process of the same cluster has exported, with what that one may do with it, and at
+ position 0. Returns a descriptor of this process's own, to be closed as any other. Fails with EINVAL for bytes that
+ are no exported file, or one of another cluster; when the exporter has closed a file that has no name any more, uses
+ of the descriptor fail with ESTALE.
+
+ `exported` points to `size` bytes.
+ */
+int tabane_import(const void *exported, size_t size);
+
+/*
  Locks a whole file for its descriptor, as flock(2) does. `operation`: LOCK_SH, LOCK_EX or LOCK_UN, with LOCK_NB or
  without.
  */

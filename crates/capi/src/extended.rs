@@ -23,7 +23,7 @@ fn on_file<R>(descriptor: c_int, operation: impl FnOnce(&Client, &File) -> Resul
 ///
 /// # Safety
 /// `place` points to `size` writable bytes.
-unsafe fn hand_over(bytes: Result<Vec<u8>>, place: *mut c_void, size: size_t) -> Result<usize> {
+pub unsafe fn hand_over(bytes: Result<Vec<u8>>, place: *mut c_void, size: size_t) -> Result<usize> {
     let bytes = bytes?;
     if size == 0 {
         return Ok(bytes.len());

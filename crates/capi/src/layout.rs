@@ -2,9 +2,11 @@
 //! round.
 
 use crate::convert::*;
+use crate::extended::hand_over;
 use crate::mounted;
 use client::{Error, File, Kind, OpenHow, Result, Status};
-use libc::{c_int, off_t, size_t, ssize_t};
+use libc::{c_int, c_void, off_t, size_t, ssize_t};
+use std::slice;
 
 /// How a file is spread over the servers. Chunk `i` is at server `(first + i / run % width) % servers` by modular
 /// placement, and where a hash of file and chunk leads by ring placement; `tabane_locate` knows for both.
@@ -138,4 +140,35 @@ pub extern "C" fn tabane_throttle(descriptor: c_int, is_on: c_int) -> c_int {
         file.set_throttled(is_on != 0);
         Ok(())
     }))
+}
+
+/// Puts an open file into a few bytes that other processes, on any host, can open it by (`tabane_import`), without any
+/// server being asked. Returns how many there are, at most 128; with `size` 0 only that. What they say holds while this
+/// process has the file open: who imported it has it then too, also when it has lost its name. Fails with ERANGE when
+/// there is no room for them, EISDIR for a directory.
+///
+/// # Safety
+/// `place` points to `size` bytes that may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_export(descriptor: c_int, place: *mut c_void, size: size_t) -> ssize_t {
+    let exported = mounted().and_then(|mounted| mounted.export(descriptor));
+    // SAFETY: the caller promises it.
+    count_of(unsafe { hand_over(exported, place, size) })
+}
+
+/// Opens a file that another process of the same cluster has exported, with what that one may do with it, and at
+/// position 0. Returns a descriptor of this process's own, to be closed as any other. Fails with EINVAL for bytes that
+/// are no exported file, or one of another cluster; when the exporter has closed a file that has no name any more, uses
+/// of the descriptor fail with ESTALE.
+///
+/// # Safety
+/// `exported` points to `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_import(exported: *const c_void, size: size_t) -> c_int {
+    if exported.is_null() {
+        return status_of::<()>(Err(Error::new(Status::Invalid, "the exported file is NULL")));
+    }
+    // SAFETY: not null, and the caller promises the rest.
+    let bytes = unsafe { slice::from_raw_parts(exported.cast::<u8>(), size) };
+    number_of(mounted().and_then(|mounted| mounted.import(bytes)))
 }

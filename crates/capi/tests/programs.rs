@@ -43,6 +43,13 @@ fn started_calls() {
     run("capi-started", "started.c", 3, 4096, &|_| ());
 }
 
+/// Goal: a process that is handed an open file as bytes has it open, with its rights and as long as its exporter has it,
+/// and is told what is wrong with bytes that are none.
+#[test]
+fn exported_files() {
+    run("capi-exported", "exported.c", 3, 4096, &|_| ());
+}
+
 /// Goal: who may do what is as on Linux: owners, groups and others, supplementary groups, sticky and setgid
 /// directories, what chmod, chown, writes and cuts leave of setuid and setgid, umask and access. Method:
 /// tests/c/rights.c does the same calls, drawn from a fixed seed, as several users on a tmpfs and here, and compares

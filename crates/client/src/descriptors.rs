@@ -163,6 +163,17 @@ impl Mounted {
         Ok(index as i32 + FIRST_DESCRIPTOR)
     }
 
+    /// An open file as bytes, for other processes. Errors: `BadHandle`, and as `FileSystem::export`.
+    pub fn export(&self, descriptor: i32) -> Result<Vec<u8>> {
+        let open = self.get(descriptor)?;
+        self.client.run(async |_, files: &FileSystem| files.export(&open.file))
+    }
+
+    /// A number for a file that another process has exported. Errors: as `insert` and `FileSystem::import`.
+    pub fn import(&self, bytes: &[u8]) -> Result<i32> {
+        self.insert(self.client.run(async |_, files: &FileSystem| files.import(bytes))?)
+    }
+
     /// The open file behind a number. Errors: `BadHandle`.
     pub fn get(&self, descriptor: i32) -> Result<Arc<OpenFile>> {
         let index = usize::try_from(descriptor.wrapping_sub(FIRST_DESCRIPTOR)).ok();

@@ -146,6 +146,8 @@ pub struct Client {
     pub opening: Cell<bool>,
     /// What it keeps of what it was told, if it does.
     pub kernel: RefCell<Option<Rc<Kernel>>>,
+    /// Whose open files it has imported.
+    pub exporter: Option<Rc<Client>>,
 }
 
 /// What an error tells: that the operation did not happen, or nothing.
@@ -213,7 +215,14 @@ impl Client {
             is_leased: self.is_leased,
             opening: Cell::default(),
             kernel: RefCell::default(),
+            exporter: None,
         }
+    }
+
+    /// Another process of its node, for files that this one exports.
+    pub fn importer(self: &Rc<Self>, number: u32) -> Client {
+        self.recorder.history.borrow_mut().importers.push((number, self.number));
+        Client { exporter: Some(self.clone()), ..self.forked(number) }
     }
 
     /// Performs an operation on names and notes it. Returns the handle of an open.
@@ -390,8 +399,11 @@ impl Client {
 
     /// A file that is gone while it is open is excused when its home had forgotten our session. We know of that once we
     /// have been connected again. It is excused as well when its home had forgotten the contact that opened it for us,
-    /// which the contact knows.
+    /// which the contact knows. What was imported is the exporter's.
     async fn look_whether_forgotten(&self, files: &[client::FileId]) {
+        if let Some(exporter) = &self.exporter {
+            return Box::pin(exporter.look_whether_forgotten(files)).await;
+        }
         let mut homes = Vec::new();
         for file in files {
             let home = self.file_system.cluster().home_of(*file).expect("files have homes");

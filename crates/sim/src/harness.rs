@@ -491,6 +491,7 @@ impl Harness {
                 is_leased: self.profile.read_leasing.time > 0,
                 opening: Default::default(),
                 kernel: Default::default(),
+                exporter: None,
             }),
         }
     }

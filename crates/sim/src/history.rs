@@ -392,6 +392,8 @@ pub struct History {
     pub stripes: (u32, u32),
     /// Clients that lost a file which they had open, after a server had forgotten their session.
     pub forgotten: BTreeSet<u32>,
+    /// Clients that use what others have open, each with that other one.
+    pub importers: Vec<(u32, u32)>,
     /// Clients that lost a file otherwise, each time with the homes of the files that may have been it.
     pub lost_at: Vec<(u32, Vec<u32>)>,
     pub losses: Vec<Loss>,

@@ -485,7 +485,12 @@ impl Run {
                 own.peek().is_some() && own.all(|(_, homes)| homes.iter().any(|home| forgetful.contains(home)))
             };
             let by_contacts = self.harness.client_numbers().filter(is_excused);
-            let forgotten: BTreeSet<u32> = history.forgotten.iter().copied().chain(by_contacts).collect();
+            let mut forgotten: BTreeSet<u32> = history.forgotten.iter().copied().chain(by_contacts).collect();
+            for (importer, exporter) in &history.importers {
+                if forgotten.contains(exporter) {
+                    forgotten.insert(*importer);
+                }
+            }
             let excused = failures::Excused { gone: &self.gone, forgotten: &forgotten };
             // Where there is no room for a session one without connections goes early.
             let remembers = profile.bounds.sessions == Bounds::default().sessions;

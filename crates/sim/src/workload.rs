@@ -34,7 +34,9 @@ const STRIDED_WRITES_MAX: u64 = 5;
 const STRIDED_READS_MAX: u64 = 12;
 /// Most bytes of one read or write.
 const SIZE_MAX: u64 = 3 << 20;
-/// Clients of a run that are forked.
+/// Writes and reads of a file by who was handed it.
+const HANDED_STEPS: usize = 3;
+/// Clients of a run that are forked, and that are handed files.
 const FORK_COUNT_MAX: usize = 6;
 /// Longest that a client sleeps while others work, and most operations of others that it sleeps through once it has
 /// come.
@@ -54,6 +56,8 @@ pub struct Plan {
     client_count: Rc<Cell<u32>>,
     /// Clients that were forked, each with the one that it was forked from.
     forks: RefCell<Vec<(u32, u32)>>,
+    /// Clients that were handed open files, each with the one that has them open.
+    importers: RefCell<Vec<(u32, u32)>>,
 }
 
 /// Counts a worker for as long as its task lives.
@@ -79,6 +83,7 @@ impl Plan {
             working: Rc::default(),
             client_count: client_count.clone(),
             forks: RefCell::default(),
+            importers: RefCell::default(),
             profile: profile.clone(),
             steps_left: Cell::new(profile.steps),
             next_tag: Cell::new(1),
@@ -86,11 +91,11 @@ impl Plan {
         })
     }
 
-    /// A client and those that were forked from it, which all end when its node does.
+    /// A client, those that were forked from it and those that it handed files, which all end when its node does.
     pub fn with_forks(&self, client: u32) -> BTreeSet<u32> {
         let mut found = BTreeSet::from([client]);
         // Children come after their parents.
-        for (child, parent) in self.forks.borrow().iter() {
+        for (child, parent) in self.forks.borrow().iter().chain(self.importers.borrow().iter()) {
             if found.contains(parent) {
                 found.insert(*child);
             }
@@ -182,6 +187,7 @@ impl Worker {
                 reactor.sleep(self.random.below(pause_max)).await;
             }
             if self.plan.profile.forks && self.random.percent(3) {
+                self.hand_over().await;
                 self.fork().await;
             }
             self.step().await;
@@ -192,6 +198,33 @@ impl Worker {
         for handle in std::mem::take(&mut self.handles) {
             self.client.perform_on(Action::Close { file: handle.file.id }, &handle).await;
         }
+    }
+
+    /// Another process is handed a file that this worker has open, and uses it, and closes it, while that lasts.
+    async fn hand_over(&self) {
+        let Some(handle) = self.handles.last() else { return };
+        let Ok(bytes) = self.client.file_system.export(&handle.file) else { return };
+        if self.plan.importers.borrow().len() == FORK_COUNT_MAX {
+            return;
+        }
+        let number = self.plan.client_count.replace(self.plan.client_count.get() + 1);
+        self.plan.importers.borrow_mut().push((number, self.client.number));
+        let importer = Rc::new(self.client.importer(number));
+        let file = importer.file_system.import(&bytes).expect("it was exported just now");
+        importer.recorder.note(&format!("client {} hands client {number} file {}", self.client.number, file.id));
+        let handle = Handle { file, nameless: None, ..handle.clone() };
+        // Nothing is drawn for it that others would miss.
+        let random = Random::new(number.into());
+        let mut worker = Worker { handles: vec![handle.clone()], ..Worker::new(importer, self.plan.clone(), random) };
+        for _ in 0..HANDED_STEPS {
+            if !worker.handles.is_empty() {
+                worker.write().await;
+            }
+            if !worker.handles.is_empty() {
+                worker.read().await;
+            }
+        }
+        worker.client.perform_on(Action::Close { file: handle.file.id }, &handle).await;
     }
 
     /// Forks a child, which has open what this worker has, and works on with a session of its own. What is open in both

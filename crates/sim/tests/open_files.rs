@@ -265,3 +265,69 @@ fn full_clients_tell_what_they_have_open() {
         assert!(closed, "{moment}: {:?}", counts(&harness));
     }
 }
+
+/// Goal: who is handed an open file asks nobody for it, reads and writes it with one request each, also when it has lost
+/// its name, over restarts, and leaves no registration behind; what he wrote is settled in when he closes it. When the
+/// exporter has closed it, it is stale. Bytes that are changed, cut or of another cluster open nothing.
+#[test]
+fn imported_files() {
+    let harness = cluster(3);
+    let (exporter, importer, other) = (harness.add_client(), harness.add_client(), harness.add_client());
+    let (file, bytes) = run(&harness, &exporter, async |fs| {
+        let file = fs.open(b"/f", &creating()).await.expect("create");
+        fs.write_at(&file, &[1; 3 * CHUNK_SIZE as usize], 0).await.expect("write");
+        let bytes = fs.export(&file).expect("a file");
+        let directory = fs.open(b"/", &OpenHow::reading()).await.expect("open");
+        assert_eq!(fs.export(&directory).expect_err("a directory").status, Status::IsDirectory);
+        (file, bytes)
+    });
+    wait_for(&harness, (0, 1, 3));
+    let handed = bytes.clone();
+    let imported = run(&harness, &importer, async move |fs| {
+        let before = fs.round_trips();
+        let file = fs.import(&handed).expect("exported");
+        assert_eq!((fs.round_trips() - before, fs.has_registered(&file)), (0, false));
+        let mut place = vec![0; CHUNK_SIZE as usize];
+        assert_eq!(fs.read_at(&file, &mut place, 0).await, Ok(place.len()));
+        assert_eq!(place, [1; CHUNK_SIZE as usize]);
+        let before = fs.round_trips();
+        fs.write_at(&file, &[2; CHUNK_SIZE as usize], 5 * u64::from(CHUNK_SIZE)).await.expect("write");
+        assert_eq!(fs.round_trips() - before, 1);
+        for end in [0, 3, 4, handed.len() - 1] {
+            assert_eq!(fs.import(&handed[..end]).expect_err("cut").status, Status::Invalid, "{end}");
+        }
+        for position in 0..handed.len() {
+            let mut changed = handed.clone();
+            changed[position] ^= 1;
+            assert_eq!(fs.import(&changed).expect_err("changed").status, Status::Invalid, "{position}");
+        }
+        file
+    });
+    assert_eq!(counts(&harness).1, 1, "the importer has registered");
+    let size = 6 * u64::from(CHUNK_SIZE);
+    run(&harness, &other, async move |fs| {
+        assert_eq!(fs.stat(b"/f").await.expect("there").size, size);
+        fs.unlink(b"/f").await.expect("unlink");
+    });
+    harness.server_indexes().for_each(|server| harness.kill(server));
+    harness.server_indexes().for_each(|server| harness.restart(server));
+    harness.wait_for_servers(LIMIT).expect("servers start");
+    let handle = imported.clone();
+    run(&harness, &importer, async move |fs| {
+        fs.write_at(&handle, &[3], size).await.expect("write");
+        let mut place = [0; 2];
+        assert_eq!(fs.read_at(&handle, &mut place, size - 1).await, Ok(2));
+        assert_eq!(place, [2, 3]);
+        fs.close(&handle).await;
+    });
+    let again = run(&harness, &importer, async move |fs| fs.import(&bytes).expect("exported"));
+    run(&harness, &exporter, async move |fs| {
+        assert_eq!(fs.stat_file(&file).await.expect("open").size, size + 1);
+        fs.close(&file).await;
+    });
+    wait_for(&harness, (0, 0, 0));
+    run(&harness, &importer, async move |fs| {
+        assert_eq!(fs.read_at(&again, &mut [0; 1], 0).await.expect_err("closed").status, Status::StaleFile);
+        fs.close(&again).await;
+    });
+}

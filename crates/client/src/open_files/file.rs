@@ -1,6 +1,7 @@
 //! Open files: an identity, a layout and a few facts that all users of the handle share. No connection.
 
 use crate::error::Error;
+use crate::open_files::exported::ExportedFile;
 use reactor::ForkLock;
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -86,6 +87,8 @@ pub(crate) struct KnownSize {
 struct FileState {
     /// The session that has the file open at its home. In a child after fork it is still the parent's.
     session: AtomicU64,
+    /// Whether it is another process's open that it rests on (`exported`).
+    is_imported: bool,
     closed: AtomicBool,
     /// Whether a write through this handle reached a server other than the home: then close settles the size in.
     wrote_beyond_home: AtomicBool,
@@ -131,6 +134,32 @@ pub struct File {
     state: Arc<FileState>,
 }
 
+impl FileState {
+    fn new(
+        session: u64,
+        is_imported: bool,
+        known_size: KnownSize,
+        directory: Option<Box<Attributes>>,
+        sessions_lost: u64,
+    ) -> FileState {
+        FileState {
+            session: AtomicU64::new(session),
+            is_imported,
+            closed: AtomicBool::new(false),
+            wrote_beyond_home: AtomicBool::new(false),
+            written_end: AtomicU64::new(0),
+            known_size: ForkLock::new(known_size),
+            sessions_lost: AtomicU64::new(sessions_lost),
+            directory: ForkLock::new(directory),
+            written_servers: AtomicU64::new(0),
+            throttled: AtomicBool::new(false),
+            errors: ForkLock::default(),
+            description: AtomicU64::new(0),
+            locked: AtomicU64::new(0),
+        }
+    }
+}
+
 impl File {
     /// An open file that `session` has registered; `sessions_lost` as by then.
     pub(crate) fn new(attributes: &Attributes, how: &OpenHow, session: u64, sessions_lost: u64) -> File {
@@ -143,20 +172,21 @@ impl File {
             read: how.read,
             write: how.write,
             append: how.append,
-            state: Arc::new(FileState {
-                session: AtomicU64::new(session),
-                closed: AtomicBool::new(false),
-                wrote_beyond_home: AtomicBool::new(false),
-                written_end: AtomicU64::new(0),
-                known_size: ForkLock::new(known),
-                sessions_lost: AtomicU64::new(sessions_lost),
-                directory: ForkLock::new(directory),
-                written_servers: AtomicU64::new(0),
-                throttled: AtomicBool::new(false),
-                errors: ForkLock::default(),
-                description: AtomicU64::new(0),
-                locked: AtomicU64::new(0),
-            }),
+            state: Arc::new(FileState::new(session, false, known, directory, sessions_lost)),
+        }
+    }
+
+    /// A file that another process has open. Of its size nothing is known.
+    pub(crate) fn imported(exported: &ExportedFile, how: &OpenHow, sessions_lost: u64) -> File {
+        let known = KnownSize { size: 0, truncate_generation: exported.truncate_generation };
+        File {
+            id: exported.file,
+            kind: Kind::File,
+            layout: exported.layout,
+            read: how.read,
+            write: how.write,
+            append: how.append,
+            state: Arc::new(FileState::new(exported.session, true, known, None, sessions_lost)),
         }
     }
 
@@ -169,6 +199,7 @@ impl File {
         let state = &self.state;
         let state = FileState {
             session: copied(&state.session),
+            is_imported: state.is_imported,
             closed: flag(&state.closed),
             wrote_beyond_home: flag(&state.wrote_beyond_home),
             written_end: copied(&state.written_end),
@@ -256,6 +287,15 @@ impl File {
     pub(crate) fn take_wrote_beyond_home(&self) -> bool {
         self.state.wrote_beyond_home.load(Ordering::Relaxed)
             && self.state.wrote_beyond_home.swap(false, Ordering::Relaxed)
+    }
+
+    /// The session that has the file open at its home.
+    pub(crate) fn session(&self) -> u64 {
+        self.state.session.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_imported(&self) -> bool {
+        self.state.is_imported
     }
 
     /// Whether a session has the file registered at its home.

@@ -20,6 +20,7 @@
 //!    Such an entry is unsettled: it stays until the server has told a later number, also with 0 handles.
 
 pub(crate) mod contact;
+pub(crate) mod exported;
 pub(crate) mod file;
 pub(crate) mod kept_entries;
 pub(crate) mod locks;
@@ -307,9 +308,10 @@ impl Common {
         file.is_registered_by(self.session())
     }
 
-    /// Makes sure that an open file is registered by this session; a child after fork does that at the first use.
+    /// Makes sure that an open file is registered by this session; a child after fork does that at the first use. What
+    /// was imported never is.
     pub(crate) async fn adopt(&self, file: &File) {
-        if file.kind == Kind::File && !file.is_registered_by(self.session()) {
+        if file.kind == Kind::File && !file.is_registered_by(self.session()) && !file.is_imported() {
             self.adopt_inherited(file).await;
         }
     }
@@ -366,7 +368,8 @@ impl Common {
 
     /// One handle less. With the last one: what to close, unless that has to wait.
     fn let_go(&self, file: &File, home: u32) -> Option<Ended> {
-        if !file.is_registered_by(self.session()) {
+        // An imported one is not its own, also in the process that has exported it.
+        if !file.is_registered_by(self.session()) || file.is_imported() {
             return None;
         }
         let mut files = self.open_files.files.borrow_mut();
