@@ -79,8 +79,7 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
     let sum = sum.filter(|_| core.store.keeps_sums());
     core.until_journal_has_room(0, caller.deadline).await?;
     core.await_recalled_entries(caller).await?;
-    let turn = core.turns.take(file.0);
-    let turn = core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
+    let mut turn = take_turn(core, file, caller.deadline).await?;
     let number = core.next_number()?;
     let mut offset = end_of(core, file, &turn).await?;
     let mut rounds = Rounds::default();
@@ -92,7 +91,7 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         let (size, damaged) = (size as u32, false);
         let append = Append { number, file, stage, layout, offset, size, sum, damaged, origin: caller.origin };
         let pieces = || ranges_of(append.pieces().iter().map(|piece| piece.chunk_index));
-        let _chunk_use = core.use_chunks(file, true, pieces);
+        let chunk_use = core.use_chunks(file, true, pieces);
         let is_spread = !append.others(core).is_empty();
         if is_spread {
             append.reserve(core, caller).await?;
@@ -108,11 +107,24 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
             match append.own_writes(core) {
                 Ok(own) if is_spread => return Ok(append_spread(core, caller, append, body, own, turn).await?),
                 Ok(own) => return Ok(append_here(core, caller, &append, &body, own)?),
-                Err(failure) => rounds.next(core, failure).await?,
+                Err(failure) => {
+                    // Making room may take long, and those who come next are not to be late because of it. Nor is this
+                    // one, whose time may be over then.
+                    drop((chunk_use, turn));
+                    rounds.next(core, failure).await?;
+                    turn = take_turn(core, file, core.reactor.now() + core.options.timeout).await?;
+                    offset = end_of(core, file, &turn).await?;
+                }
             }
         }
         offset = core.inode(file)?.attributes.size.max(offset);
     }
+}
+
+/// A file's turn for changes of its size or times.
+async fn take_turn(core: &Rc<Core>, file: FileId, deadline: Nanos) -> Result<Turn, Failure> {
+    let turn = core.turns.take(file.0);
+    core.wait_until(deadline, "another change of the file's size or times takes long", turn).await
 }
 
 /// Where the file ends now.
