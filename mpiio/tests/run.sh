@@ -102,7 +102,8 @@ $MPIEXEC -n "$PROCESSES" env LD_PRELOAD="$2" "$3" tabane:/opens </dev/null >&2
 import json, sys
 servers = json.load(sys.stdin)["servers"]
 operations = [server["report"]["operations"] for server in servers]
-print(sum(row.get(name, {}).get("arrivals", 0) for row in operations for name in ("Open", "OpenExisting", "OpenThrough", "Reclaim")))'
+names = "Open", "OpenExisting", "OpenThrough", "Reclaim"
+print(sum(row.get(name, {}).get("arrivals", 0) for row in operations for name in names))'
 END
     export MPIEXEC PROCESSES
     asked=$("$programs/tabane" run --run-directory "$work/opens-run" --servers 2 --transport tcp \

@@ -43,8 +43,8 @@ fn started_calls() {
     run("capi-started", "started.c", 3, 4096, &|_| ());
 }
 
-/// Goal: a process that is handed an open file as bytes has it open, with its rights and as long as its exporter has it,
-/// and is told what is wrong with bytes that are none.
+/// Goal: a process that is handed an open file as bytes has it open, with its rights and as long as its exporter has
+/// it, and is told what is wrong with bytes that are none.
 #[test]
 fn exported_files() {
     run("capi-exported", "exported.c", 3, 4096, &|_| ());

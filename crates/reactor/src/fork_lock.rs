@@ -1,13 +1,14 @@
 //! A lock for what a process hands down to the children that it forks: free in the child, and what it guards is whole.
 //!
-//! A thread that holds an ordinary lock at a fork is not there in the child, where the lock stays taken for ever. A fork
-//! waits here until no other thread is within any lock of this kind, and lets nobody in until it is done. So whoever
-//! holds one does a few steps in memory and waits for nothing else: no server, no lock of another kind.
+//! A thread that holds an ordinary lock at a fork is not there in the child, where the lock stays taken for ever. A
+//! fork waits here until no other thread is within any lock of this kind, and lets nobody in until it is done. So
+//! whoever holds one does a few steps in memory and waits for nothing else: no server, no lock of another kind.
 //!
 //! Invariants
-//! 1. Where a fork is made no thread is within a section, but perhaps the one that forks: a signal handler that forks may
-//!    have interrupted one, which goes on in the child as in the parent. Others may wait there for what that one holds,
-//!    so such a fork waits for `INTERRUPTED_ROUNDS` at most: its child may find a lock taken that yet another held.
+//! 1. Where a fork is made no thread is within a section, but perhaps the one that forks: a signal handler that forks
+//!    may have interrupted one, which goes on in the child as in the parent. Others may wait there for what that one
+//!    holds, so such a fork waits for `INTERRUPTED_ROUNDS` at most: its child may find a lock taken that yet another
+//!    held.
 //! 2. A section within a section never waits for a fork, which waits for the outer one.
 
 use crate::forks::fork_generation;
@@ -26,6 +27,9 @@ const YIELDS: u32 = 50;
 const SLEEP: Duration = Duration::from_micros(50);
 /// Rounds of the two in which others leave their sections if they can.
 const INTERRUPTED_ROUNDS: u32 = 1000;
+/// Rounds after which a fork goes on whatever is counted: a signal handler that forks just when its thread enters a
+/// section may have it counted twice in the child.
+const FORK_ROUNDS: u32 = 100_000;
 
 #[repr(align(64))]
 struct Counter(AtomicU32);
@@ -74,7 +78,7 @@ pub(crate) fn before_fork() {
     wait_until(|| FORK_UNDER_WAY.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed).is_ok());
     let inside = || INSIDE.iter().map(|counter| counter.0.load(Ordering::SeqCst)).sum::<u32>();
     if DEPTH.get() == 0 {
-        wait_until(|| inside() == 0);
+        wait_rounds(FORK_ROUNDS, || inside() == 0);
     } else {
         wait_rounds(INTERRUPTED_ROUNDS, || inside() <= 1);
     }

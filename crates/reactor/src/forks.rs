@@ -34,8 +34,8 @@ pub fn fork_generation() -> u64 {
     static REGISTER: Once = Once::new();
     if !REGISTER.is_completed() {
         REGISTER.call_once(|| {
-            // SAFETY: the child's handler does only what is allowed in a forked child: atomics, `fstat` and `close`. The
-            // others may do anything.
+            // SAFETY: the child's handler does only what is allowed in a forked child: atomics, `fstat` and `close`.
+            // The others may do anything.
             let failed = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
             assert!(failed == 0, "there is memory for fork handlers");
         });

@@ -624,8 +624,8 @@ impl World {
         self.universe.network.borrow_mut().links.entry(link_key(one, other)).or_default().parted = true;
     }
 
-    /// Has no more than so many bytes of each piece that is sent between two nodes arrive, nor what comes behind it over
-    /// the same connection, and nobody told, until `heal`: a black hole of path MTU discovery (RFC 2923).
+    /// Has no more than so many bytes of each piece that is sent between two nodes arrive, nor what comes behind it
+    /// over the same connection, and nobody told, until `heal`: a black hole of path MTU discovery (RFC 2923).
     pub fn black_hole(&self, one: NodeId, other: NodeId, piece_size_max: usize) {
         self.universe.trace(0x44, (one.0 as u64) << 32 | other.0 as u64);
         let mut network = self.universe.network.borrow_mut();
