@@ -301,6 +301,13 @@ fn imported_files() {
             changed[position] ^= 1;
             assert_eq!(fs.import(&changed).expect_err("changed").status, Status::Invalid, "{position}");
         }
+        // The cluster comes behind the first four bytes.
+        let (mut foreign, end) = (handed.clone(), handed.len() - 4);
+        foreign[4] ^= 1;
+        let sum = crc32c::crc32c(&foreign[..end]).to_le_bytes();
+        foreign[end..].copy_from_slice(&sum);
+        let refusal = fs.import(&foreign).expect_err("of another cluster");
+        assert!(refusal.message.contains("another cluster"), "{refusal}");
         file
     });
     assert_eq!(counts(&harness).1, 1, "the importer has registered");
