@@ -15,6 +15,7 @@ use std::ops::DerefMut;
 /// Calls under way at once, or done and not asked about.
 const CALLS_MAX: usize = 4096;
 
+#[derive(Default)]
 struct Calls {
     /// The process that has started them (`fork_generation`).
     generation: u64,
@@ -23,7 +24,7 @@ struct Calls {
     calls: BTreeMap<c_int, (c_int, StartedCall)>,
 }
 
-static CALLS: ForkLock<Calls> = ForkLock::new(Calls { generation: 0, last: 0, calls: BTreeMap::new() });
+static CALLS: ForkLock<Calls> = ForkLock::new(Calls::default);
 
 /// The calls of this process. Those of its parent are leaked in a child, which never touches what they belong to.
 fn own_calls() -> impl DerefMut<Target = Calls> {

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 static PROCESS: Process = Process::new();
 /// Calls of `chfs_init` that no `chfs_term` has ended: a library and the program that uses it may both connect.
-static CALLS: ForkLock<u64> = ForkLock::new(0);
+static CALLS: ForkLock<u64> = ForkLock::new(u64::default);
 static VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
 
 fn mounted() -> Result<Arc<Mounted>> {

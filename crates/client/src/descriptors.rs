@@ -5,7 +5,8 @@
 //! 2. An operation that uses or moves the file position holds the position's lock until it is done, so that two threads
 //!    that read one descriptor never get the same bytes.
 //! 3. A child after fork has the files and positions that its parent had, and waits for none of its parent's threads:
-//!    tables are behind `ForkLock`s, and positions, which are locked for as long as an operation takes, get new locks.
+//!    tables are behind `ForkLock`s; files, and positions, which are locked for as long as an operation takes, get new
+//!    locks.
 
 use crate::blocking::Client;
 use crate::bytes::stripe::FileRange;
@@ -114,14 +115,14 @@ impl DescriptorTable {
         self.generation == fork_generation()
     }
 
-    /// In a child after fork: new locks for what was inherited.
+    /// In a child after fork: new locks for what was inherited, positions and files alike.
     fn adopt(&mut self) {
         if self.is_own() {
             return;
         }
         self.generation = fork_generation();
         for file in self.files.iter_mut().flatten() {
-            *file = Arc::new(OpenFile::new(file.file.clone(), file.position.load(Ordering::Relaxed)));
+            *file = Arc::new(OpenFile::new(file.file.forked(), file.position.load(Ordering::Relaxed)));
         }
     }
 }
@@ -138,7 +139,7 @@ fn bad_descriptor(descriptor: i32) -> Error {
 
 impl Mounted {
     pub fn new(client: Client) -> Mounted {
-        Mounted { client, table: ForkLock::new(DescriptorTable::new()) }
+        Mounted { client, table: ForkLock::new(DescriptorTable::new) }
     }
 
     fn table(&self) -> impl DerefMut<Target = DescriptorTable> {
@@ -416,7 +417,7 @@ pub struct Process {
 impl Process {
     /// Nothing mounted.
     pub const fn new() -> Process {
-        Process { mounted: ForkLock::new(None) }
+        Process { mounted: ForkLock::new(|| None) }
     }
 
     /// Mounts what `connect` gives unless something is mounted already.

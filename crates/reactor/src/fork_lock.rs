@@ -1,57 +1,90 @@
 //! A lock for what a process hands down to the children that it forks: free in the child, and what it guards is whole.
 //!
-//! A thread that holds an ordinary lock at a fork is not there in the child, where the lock stays taken for ever. A
-//! fork waits here until no other thread is within any lock of this kind, and lets nobody in until it is done. So
-//! whoever holds one does a few steps in memory and waits for nothing else: no server, no lock of another kind.
+//! A thread that holds an ordinary lock at a fork is not there in the child, where the lock stays taken for ever. So
+//! whoever forks takes all locks of this kind first, and gives them back afterwards in parent and child. Whoever holds
+//! one does a few steps in memory and waits for nothing but others of them: no server, no lock of another kind.
 //!
 //! Invariants
-//! 1. Where a fork is made no thread is within a section, but perhaps the one that forks: a signal handler that forks
-//!    may have interrupted one, which goes on in the child as in the parent. Others may wait there for what that one
-//!    holds, so such a fork waits for `INTERRUPTED_ROUNDS` at most: its child may find a lock taken that yet another
-//!    held.
-//! 2. A section within a section never waits for a fork, which waits for the outer one.
+//! 1. Where a fork is made all these locks are the forking thread's, but perhaps for those that it holds already: a
+//!    signal handler that forks may have interrupted a holder, who goes on in the child as in the parent. Such a fork
+//!    goes on without them after `ROUNDS_MAX`.
+//! 2. Who forks never waits for a lock while it holds another: a holder may wait for a second one.
 
 use crate::forks::fork_generation;
-use std::cell::Cell;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::mem;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak};
 use std::time::Duration;
 
-/// Counters of threads within sections; several, so that threads on many cores seldom write to one cache line.
-const COUNTERS: usize = 16;
-/// A fork, or who waits for one, gives the core away as often, then sleeps for as long.
+/// A fork gives the core away as often, then sleeps for as long, and tries again so many times in all.
 const YIELDS: u32 = 50;
 const SLEEP: Duration = Duration::from_micros(50);
-/// Rounds of the two in which others leave their sections if they can.
-const INTERRUPTED_ROUNDS: u32 = 1000;
-/// Rounds after which a fork goes on whatever is counted: a signal handler that forks just when its thread enters a
-/// section may have it counted twice in the child.
-const FORK_ROUNDS: u32 = 100_000;
+const ROUNDS_MAX: u32 = 10_000;
 
-#[repr(align(64))]
-struct Counter(AtomicU32);
+/// A lock as a fork sees it.
+trait Lock: Send + Sync {
+    /// Takes it, until what is returned is dropped. Nothing when another has it.
+    fn try_hold(self: Arc<Self>) -> Option<Box<dyn Any>>;
+}
 
-static INSIDE: [Counter; COUNTERS] = [const { Counter(AtomicU32::new(0)) }; COUNTERS];
-static FORK_UNDER_WAY: AtomicBool = AtomicBool::new(false);
+/// A lock that a fork has taken.
+struct Held<T: 'static> {
+    // Dropped before what it borrows from.
+    _guard: RwLockWriteGuard<'static, T>,
+    _lock: Arc<RwLock<T>>,
+}
+
+impl<T: Send + Sync + 'static> Lock for RwLock<T> {
+    fn try_hold(self: Arc<Self>) -> Option<Box<dyn Any>> {
+        let guard = match self.try_write() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        // SAFETY: the lock lies in the `Arc`, which is kept beside the guard and dropped after it.
+        let guard = unsafe { mem::transmute::<RwLockWriteGuard<'_, T>, RwLockWriteGuard<'static, T>>(guard) };
+        Some(Box::new(Held { _guard: guard, _lock: self }))
+    }
+}
+
+/// All locks of the process, and perhaps some that are gone.
+static LOCKS: Mutex<Vec<Weak<dyn Lock>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// Sections that this thread is in, one within the other.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// Forks that this thread has begun: a signal handler may fork within a fork.
+    /// What the fork that this thread is making has taken; nothing outside of one.
+    static TAKEN: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+    /// Forks that this thread has begun: a signal handler may fork within a fork, whose locks it has then.
     static FORKS_BEGUN: Cell<u32> = const { Cell::new(0) };
 }
 
-fn wait_until(is_reached: impl Fn() -> bool) {
-    wait_rounds(u32::MAX, is_reached);
+fn try_all() -> Option<Vec<Box<dyn Any>>> {
+    let locks = match LOCKS.try_lock() {
+        Ok(locks) => locks,
+        Err(TryLockError::Poisoned(locks)) => locks.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    let mut taken: Vec<Box<dyn Any>> = Vec::new();
+    for lock in locks.iter().filter_map(Weak::upgrade) {
+        taken.push(lock.try_hold()?);
+    }
+    taken.push(Box::new(locks));
+    Some(taken)
 }
 
+/// To be called by the thread that forks.
 #[expect(clippy::disallowed_methods, reason = "the whole thread waits, and no loop is there to wait in")]
-fn wait_rounds(rounds: u32, is_reached: impl Fn() -> bool) {
-    for round in 0..rounds {
-        if is_reached() {
+pub(crate) fn before_fork() {
+    let begun = FORKS_BEGUN.get();
+    FORKS_BEGUN.set(begun + 1);
+    if begun > 0 {
+        return;
+    }
+    for round in 0..ROUNDS_MAX {
+        if let Some(taken) = try_all() {
+            // A thread that is ending may have lost its own.
+            let _ = TAKEN.try_with(|place| place.replace(taken));
             return;
         }
         if round < YIELDS {
@@ -62,122 +95,59 @@ fn wait_rounds(rounds: u32, is_reached: impl Fn() -> bool) {
     }
 }
 
-/// The counter of this thread.
-fn counter() -> &'static AtomicU32 {
-    let address = DEPTH.with(|depth| std::ptr::from_ref(depth).addr() as u64);
-    &INSIDE[(address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % COUNTERS].0
-}
-
-/// To be called by the thread that forks.
-pub(crate) fn before_fork() {
-    let begun = FORKS_BEGUN.get();
-    FORKS_BEGUN.set(begun + 1);
-    if begun > 0 {
-        return;
-    }
-    wait_until(|| FORK_UNDER_WAY.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed).is_ok());
-    let inside = || INSIDE.iter().map(|counter| counter.0.load(Ordering::SeqCst)).sum::<u32>();
-    if DEPTH.get() == 0 {
-        wait_rounds(FORK_ROUNDS, || inside() == 0);
-    } else {
-        wait_rounds(INTERRUPTED_ROUNDS, || inside() <= 1);
-    }
-}
-
-/// To be called by it in the parent, afterwards.
+/// To be called by it afterwards, in the parent and in the child.
 pub(crate) fn after_fork() {
     let begun = FORKS_BEGUN.get().saturating_sub(1);
     FORKS_BEGUN.set(begun);
     if begun == 0 {
-        FORK_UNDER_WAY.store(false, Ordering::SeqCst);
-    }
-}
-
-/// To be called in the child, whose only thread it is.
-pub(crate) fn after_fork_in_child() {
-    for counter in &INSIDE {
-        counter.0.store(0, Ordering::SeqCst);
-    }
-    counter().store(u32::from(DEPTH.get() > 0), Ordering::SeqCst);
-    after_fork();
-}
-
-/// While it lives no other thread of the process forks. It belongs to its thread.
-struct Section(PhantomData<*const ()>);
-
-impl Section {
-    fn enter() -> Section {
-        // Has the handlers registered.
-        fork_generation();
-        let depth = DEPTH.get();
-        DEPTH.set(depth + 1);
-        if depth == 0 {
-            let counter = counter();
-            counter.fetch_add(1, Ordering::SeqCst);
-            while FORK_UNDER_WAY.load(Ordering::SeqCst) {
-                counter.fetch_sub(1, Ordering::SeqCst);
-                wait_until(|| !FORK_UNDER_WAY.load(Ordering::SeqCst));
-                counter.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-        Section(PhantomData)
-    }
-}
-
-impl Drop for Section {
-    fn drop(&mut self) {
-        let depth = DEPTH.get() - 1;
-        if depth == 0 {
-            counter().fetch_sub(1, Ordering::SeqCst);
-        }
-        DEPTH.set(depth);
+        let _ = TAKEN.try_with(RefCell::take);
     }
 }
 
 /// See the module's head. A panic of a holder poisons nothing.
-#[derive(Default)]
-pub struct ForkLock<T>(RwLock<T>);
-
-/// What is locked, until it is dropped. It does not leave its thread.
-pub struct ForkLockGuard<G> {
-    // Dropped before the section ends.
-    guard: G,
-    _section: Section,
+pub struct ForkLock<T: 'static> {
+    lock: OnceLock<Arc<RwLock<T>>>,
+    initial: fn() -> T,
 }
 
-impl<T> ForkLock<T> {
-    pub const fn new(value: T) -> ForkLock<T> {
-        ForkLock(RwLock::new(value))
+impl<T: Send + Sync + 'static> ForkLock<T> {
+    /// A lock over what `initial` gives when it is first used.
+    pub const fn new(initial: fn() -> T) -> ForkLock<T> {
+        ForkLock { lock: OnceLock::new(), initial }
+    }
+
+    fn lock(&self) -> &RwLock<T> {
+        self.lock.get().unwrap_or_else(|| self.make())
+    }
+
+    #[cold]
+    fn make(&self) -> &Arc<RwLock<T>> {
+        // Has the handlers registered.
+        fork_generation();
+        let made = Arc::new(RwLock::new((self.initial)()));
+        let weak: Weak<RwLock<T>> = Arc::downgrade(&made);
+        // Of two threads that come at once one makes a lock for nothing; neither waits for the other.
+        let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.lock.set(made).is_ok() {
+            locks.retain(|lock| lock.strong_count() > 0);
+            locks.push(weak);
+        }
+        drop(locks);
+        self.lock.get().expect("it was set just now, here or elsewhere")
     }
 
     /// Shares it with other readers.
-    pub fn read(&self) -> ForkLockGuard<RwLockReadGuard<'_, T>> {
-        let section = Section::enter();
-        ForkLockGuard { guard: self.0.read().unwrap_or_else(PoisonError::into_inner), _section: section }
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.lock().read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn write(&self) -> ForkLockGuard<RwLockWriteGuard<'_, T>> {
-        let section = Section::enter();
-        ForkLockGuard { guard: self.0.write().unwrap_or_else(PoisonError::into_inner), _section: section }
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.lock().write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for ForkLock<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
-impl<G: Deref> Deref for ForkLockGuard<G> {
-    type Target = G::Target;
-
-    fn deref(&self) -> &G::Target {
-        &self.guard
-    }
-}
-
-impl<G: DerefMut> DerefMut for ForkLockGuard<G> {
-    fn deref_mut(&mut self) -> &mut G::Target {
-        &mut self.guard
+        self.lock.get().fmt(formatter)
     }
 }

@@ -5,7 +5,7 @@
 //! though, are closed in the child at once: otherwise the servers would not see that the parent has gone until the
 //! child has gone too; and so is what the parent was lent, which would stay lent.
 
-use crate::fork_lock::{after_fork, after_fork_in_child, before_fork};
+use crate::fork_lock::{after_fork, before_fork};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Once;
@@ -61,7 +61,7 @@ extern "C" fn in_child() {
             unsafe { libc::close(descriptor) };
         }
     }
-    after_fork_in_child();
+    after_fork();
 }
 
 /// The inode of a descriptor, if it is open.

@@ -55,7 +55,7 @@ pub use attribute_cache::{AttributeCache, CacheFault, CellPage};
 pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
 pub use driver::{Driver, DriverKind};
 pub use executor::{Class, Gate, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};
-pub use fork_lock::{ForkLock, ForkLockGuard};
+pub use fork_lock::ForkLock;
 pub use forks::fork_generation;
 pub use hazard_pointers::{HazardPointer, HazardPointers};
 pub use link::{BodyPiece, ReplyBody};

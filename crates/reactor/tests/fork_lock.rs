@@ -3,8 +3,8 @@
 use reactor::ForkLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static PAIR: ForkLock<(u64, u64)> = ForkLock::new((0, 0));
-static OTHER: ForkLock<u64> = ForkLock::new(0);
+static PAIR: ForkLock<(u64, u64)> = ForkLock::new(|| (0, 0));
+static OTHER: ForkLock<u64> = ForkLock::new(|| 0);
 
 /// Forks, has the child end with what `work` gives, and says whether that was true.
 fn forked(work: impl FnOnce() -> bool) -> bool {

@@ -2,10 +2,8 @@
 
 use crate::error::Error;
 use crate::open_files::exported::ExportedFile;
-use reactor::ForkLock;
-use std::ops::DerefMut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use wire::messages::LockSpace;
 use wire::{Attributes, FileId, Kind, Layout};
 
@@ -94,17 +92,17 @@ struct FileState {
     wrote_beyond_home: AtomicBool,
     /// End of the furthest write through this handle: reads before it need not ask for the size first.
     written_end: AtomicU64,
-    known_size: ForkLock<KnownSize>,
+    known_size: Mutex<KnownSize>,
     /// `Servers::sessions_lost` when that was told: a server that lost power takes sizes back.
     sessions_lost: AtomicU64,
     /// Of a directory: what was last seen of it, which is all that is left when it is removed while it is open.
-    directory: ForkLock<Option<Box<Attributes>>>,
+    directory: Mutex<Option<Box<Attributes>>>,
     /// Servers that this handle wrote to since it was last synchronised: bit n stands for those of number n modulo 64.
     written_servers: AtomicU64,
     /// Whether large bodies wait for permits of their servers.
     throttled: AtomicBool,
     /// What synchronising has to know.
-    errors: ForkLock<Errors>,
+    errors: Mutex<Errors>,
     /// The number under which this open file owns locks; 0 before the first.
     description: AtomicU64,
     /// Bits of `LockSpace` in which it may have some.
@@ -148,12 +146,12 @@ impl FileState {
             closed: AtomicBool::new(false),
             wrote_beyond_home: AtomicBool::new(false),
             written_end: AtomicU64::new(0),
-            known_size: ForkLock::new(known_size),
+            known_size: Mutex::new(known_size),
             sessions_lost: AtomicU64::new(sessions_lost),
-            directory: ForkLock::new(directory),
+            directory: Mutex::new(directory),
             written_servers: AtomicU64::new(0),
             throttled: AtomicBool::new(false),
-            errors: ForkLock::default(),
+            errors: Mutex::default(),
             description: AtomicU64::new(0),
             locked: AtomicU64::new(0),
         }
@@ -190,10 +188,18 @@ impl File {
         }
     }
 
-    /// The file as a child has it that this process forks now: a copy of all that is known of it, which goes its own
-    /// way. For simulations; a real fork does it by itself.
+    /// The file as a child has it that this process forks now, or has forked: a copy of all that is known of it, which
+    /// goes its own way. What another thread of the parent had locked at the fork is not known: the child learns a size
+    /// anew, and may be told of an error again.
     #[doc(hidden)]
     pub fn forked(&self) -> File {
+        fn inherited<T: Clone>(known: &Mutex<T>, unknown: T) -> Mutex<T> {
+            match known.try_lock() {
+                Ok(known) => Mutex::new(known.clone()),
+                Err(TryLockError::Poisoned(known)) => Mutex::new(known.into_inner().clone()),
+                Err(TryLockError::WouldBlock) => Mutex::new(unknown),
+            }
+        }
         let copied = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::Relaxed));
         let flag = |flag: &AtomicBool| AtomicBool::new(flag.load(Ordering::Relaxed));
         let state = &self.state;
@@ -203,12 +209,12 @@ impl File {
             closed: flag(&state.closed),
             wrote_beyond_home: flag(&state.wrote_beyond_home),
             written_end: copied(&state.written_end),
-            known_size: ForkLock::new(self.known_size()),
+            known_size: inherited(&state.known_size, KnownSize { size: 0, truncate_generation: 0 }),
             sessions_lost: copied(&state.sessions_lost),
-            directory: ForkLock::new(state.directory.read().clone()),
+            directory: inherited(&state.directory, None),
             written_servers: copied(&state.written_servers),
             throttled: flag(&state.throttled),
-            errors: ForkLock::new(self.errors().clone()),
+            errors: inherited(&state.errors, Errors::default()),
             description: copied(&state.description),
             locked: copied(&state.locked),
         };
@@ -243,8 +249,8 @@ impl File {
         self.state.written_servers.swap(0, Ordering::Relaxed)
     }
 
-    fn errors(&self) -> impl DerefMut<Target = Errors> {
-        self.state.errors.write()
+    fn errors(&self) -> MutexGuard<'_, Errors> {
+        self.state.errors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes when the file was opened, and where the name is that it was opened by, if that is parted from its inode.
@@ -341,7 +347,7 @@ impl File {
     }
 
     pub(crate) fn known_size(&self) -> KnownSize {
-        *self.state.known_size.read()
+        *self.state.known_size.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets how large the file is known to be, if that was told before a session was lost.
@@ -349,24 +355,24 @@ impl File {
         if self.state.sessions_lost.load(Ordering::Relaxed) != sessions_lost
             && self.state.sessions_lost.swap(sessions_lost, Ordering::Relaxed) != sessions_lost
         {
-            self.state.known_size.write().size = 0;
+            self.state.known_size.lock().unwrap_or_else(PoisonError::into_inner).size = 0;
             self.state.written_end.store(0, Ordering::Relaxed);
         }
     }
 
     /// A directory that was removed, as fstat(2) shows it.
     pub(crate) fn removed_directory(&self) -> Option<Attributes> {
-        let last = self.state.directory.read();
+        let last = self.state.directory.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_deref().map(|last| Attributes { link_count: 0, ..last.clone() })
     }
 
     /// Takes in attributes that a server sent: a later generation counts, and within one the larger size.
     pub(crate) fn note_attributes(&self, attributes: &Attributes) {
         if attributes.kind == Kind::Directory {
-            *self.state.directory.write() = Some(Box::new(attributes.clone()));
+            *self.state.directory.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(attributes.clone()));
             return;
         }
-        let mut known = self.state.known_size.write();
+        let mut known = self.state.known_size.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = attributes.truncate_generation;
         if generation > known.truncate_generation {
             *known = KnownSize { size: attributes.size, truncate_generation: generation };
