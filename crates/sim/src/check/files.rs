@@ -234,12 +234,14 @@ impl<'a> Sorter<'a> {
     }
 
     /// What nobody saw at a path may have been seen only where it was moved to, by itself or with directories above it,
-    /// over paths that nobody named.
+    /// over paths that nobody named; and from where it was it may have come to others, by links.
     fn note_origins(&mut self, operations: &'a [Operation]) {
-        let ids = self.at_path.iter().map(|(path, tenants)| (*path, tenants.ids.clone())).collect();
-        for (path, ids) in along_moves(operations, ids, true) {
-            if let Some(tenants) = self.at_path.get_mut(path).filter(|tenants| tenants.unseen) {
-                tenants.ids.extend(ids);
+        for backwards in [true, false] {
+            let ids = self.at_path.iter().map(|(path, tenants)| (*path, tenants.ids.clone())).collect();
+            for (path, ids) in along_moves(operations, ids, backwards) {
+                if let Some(tenants) = self.at_path.get_mut(path).filter(|tenants| tenants.unseen) {
+                    tenants.ids.extend(ids);
+                }
             }
         }
     }
@@ -421,8 +423,8 @@ mod tests {
     use crate::history::History;
 
     /// Goal: a truncate by path counts for a file that was seen only after it was moved away from that path, by itself,
-    /// with the directory that it was in, or both. Method: the create has no outcome, and the file is seen at its last
-    /// path.
+    /// with the directory that it was in, or both; also one by another name that it was given before. Method: the
+    /// create has no outcome, and the file is seen at its last path.
     #[test]
     fn moved_before_it_was_seen() {
         let path = |parts: &[&str]| Path { parts: parts.iter().map(|part| (*part).into()).collect() };
@@ -445,24 +447,25 @@ mod tests {
                 mode: 0,
                 chunk_size: 4096,
             };
-            let mut steps = vec![
-                (create, Outcome::Unknown(None)),
-                (Action::TruncatePath { path: old.clone(), size: 50 }, Outcome::Done),
-            ];
-            steps.extend(
-                moves
-                    .iter()
-                    .cloned()
-                    .map(|(from, to)| (Action::Rename { from, to, no_replace: false, exchange: false }, Outcome::Done)),
-            );
-            steps.push((Action::Stat { path: last }, Outcome::Seen(seen)));
-            let mut history = History::default();
-            for (action, outcome) in steps {
-                let index = history.start(0, action, 0);
-                history.finish(index, outcome, 0);
+            let other = path(&["o"]);
+            for cut in [old.clone(), other.clone()] {
+                let mut steps = vec![
+                    (create.clone(), Outcome::Unknown(None)),
+                    (Action::Link { from: old.clone(), to: other.clone() }, Outcome::Done),
+                    (Action::TruncatePath { path: cut, size: 50 }, Outcome::Done),
+                ];
+                steps.extend(moves.iter().cloned().map(|(from, to)| {
+                    (Action::Rename { from, to, no_replace: false, exchange: false }, Outcome::Done)
+                }));
+                steps.push((Action::Stat { path: last.clone() }, Outcome::Seen(seen.clone())));
+                let mut history = History::default();
+                for (action, outcome) in steps {
+                    let index = history.start(0, action, 0);
+                    history.finish(index, outcome, 0);
+                }
+                let files = by_file(&history.operations);
+                assert!(files.iter().all(|file| super::super::sizes::check(file).is_empty()), "{moves:?}");
             }
-            let files = by_file(&history.operations);
-            assert!(files.iter().all(|file| super::super::sizes::check(file).is_empty()), "{moves:?}");
         }
     }
 }
