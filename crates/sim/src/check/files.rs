@@ -457,7 +457,7 @@ mod tests {
                 steps.extend(moves.iter().cloned().map(|(from, to)| {
                     (Action::Rename { from, to, no_replace: false, exchange: false }, Outcome::Done)
                 }));
-                steps.push((Action::Stat { path: last.clone() }, Outcome::Seen(seen.clone())));
+                steps.push((Action::Stat { path: last.clone() }, Outcome::Seen(seen)));
                 let mut history = History::default();
                 for (action, outcome) in steps {
                     let index = history.start(0, action, 0);
