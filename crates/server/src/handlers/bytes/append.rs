@@ -79,8 +79,7 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
     let sum = sum.filter(|_| core.store.keeps_sums());
     core.until_journal_has_room(0, caller.deadline).await?;
     core.await_recalled_entries(caller).await?;
-    let mut turn = take_turn(core, file, caller.deadline).await?;
-    let number = core.next_number()?;
+    let (mut turn, mut number) = take_turn(core, file, caller.deadline).await?;
     let mut offset = end_of(core, file, &turn).await?;
     let mut rounds = Rounds::default();
     loop {
@@ -112,7 +111,7 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
                     // one, whose time may be over then.
                     drop((chunk_use, turn));
                     rounds.next(core, failure).await?;
-                    turn = take_turn(core, file, core.reactor.now() + core.options.timeout).await?;
+                    (turn, number) = take_turn(core, file, core.reactor.now() + core.options.timeout).await?;
                     offset = end_of(core, file, &turn).await?;
                 }
             }
@@ -121,10 +120,12 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
     }
 }
 
-/// A file's turn for changes of its size or times.
-async fn take_turn(core: &Rc<Core>, file: FileId, deadline: Nanos) -> Result<Turn, Failure> {
+/// A file's turn for changes of its size or times, and the number of an append in it. Who gives the turn back gives the
+/// number up with it: the others take what has a number below the last one for done.
+async fn take_turn(core: &Rc<Core>, file: FileId, deadline: Nanos) -> Result<(Turn, u64), Failure> {
     let turn = core.turns.take(file.0);
-    core.wait_until(deadline, "another change of the file's size or times takes long", turn).await
+    let turn = core.wait_until(deadline, "another change of the file's size or times takes long", turn).await?;
+    Ok((turn, core.next_number()?))
 }
 
 /// Where the file ends now.
