@@ -88,6 +88,9 @@ message! {
         pub file: FileId,
         pub layout: Layout,
         pub pieces: Pieces,
+        /// Whether what comes from behind, and room that what goes behind leaves, is waited for. `NoSpace` else: the
+        /// home has the file's turn then, which a flush may need.
+        pub patient: bool,
     }
 }
 

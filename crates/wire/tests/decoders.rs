@@ -318,7 +318,8 @@ fn seeds() -> Vec<Vec<u8>> {
             to: range,
         }
         .to_bytes(),
-        ReserveChunksRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 2]) }.to_bytes(),
+        ReserveChunksRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 2]), patient: true }
+            .to_bytes(),
         WriteChunksRequest {
             file: FileId(77),
             layout: layout(),

@@ -4,7 +4,8 @@
 //!
 //! Invariants
 //! 1. Every clean chunk is in one of the queues; what is in a queue need not be clean any more, or there.
-//! 2. The queues have at most twice as many entries as there are chunks here, and `SLACK`.
+//! 2. The queues have at most twice as many entries as there were clean chunks when they were last rid of others, and
+//!    `SLACK`.
 
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
@@ -54,16 +55,20 @@ pub struct CleanQueue {
     /// What went by the short queue lately.
     gone: VecDeque<CleanKey>,
     is_gone: HashSet<CleanKey>,
+    /// The fewest entries that the queues have had since they were rid of others.
+    fewest: usize,
 }
 
 impl CleanQueue {
-    /// A chunk is clean from now on. `is_here` tells which ones are clean still; `count` how many are.
-    pub fn push(&mut self, key: CleanKey, count: usize, is_clean: impl Fn(&CleanKey) -> bool) {
-        if self.short.len() + self.long.len() > 2 * count + SLACK {
+    /// A chunk is clean from now on. `is_clean` tells which ones are so still.
+    pub fn push(&mut self, key: CleanKey, is_clean: impl Fn(&CleanKey) -> bool) {
+        self.fewest = self.fewest.min(self.count());
+        if self.count() > 2 * self.fewest + SLACK {
             // What was dirty meanwhile may be in them twice.
             let mut seen = HashSet::new();
             self.short.retain(|key| is_clean(key) && seen.insert(*key));
             self.long.retain(|key| is_clean(key) && seen.insert(*key));
+            self.fewest = self.count();
         }
         match self.is_gone.remove(&key) {
             true => self.long.push_back(key),
@@ -71,12 +76,16 @@ impl CleanQueue {
         }
     }
 
+    fn count(&self) -> usize {
+        self.short.len() + self.long.len()
+    }
+
     /// The next chunk that is to go; nothing if there is none. `look` says whether one may go still, and is asked for
     /// its uses; what may not is forgotten. Every entry is considered a few times at most.
     pub fn next(&mut self, look: impl Fn(&CleanKey, &mut dyn FnMut(&ChunkUses)) -> bool) -> Option<CleanKey> {
-        let limit = (2 + usize::from(USES_MAX)) * (self.short.len() + self.long.len());
+        let limit = (2 + usize::from(USES_MAX)) * self.count();
         for _ in 0..limit {
-            let all = self.short.len() + self.long.len();
+            let all = self.count();
             let is_short = self.long.is_empty() || self.short.len() * 100 >= all * SHORT_PERCENT;
             let key = if is_short { self.short.pop_front() } else { self.long.pop_front() }?;
             let mut is_used = false;
@@ -136,7 +145,7 @@ mod tests {
                 self.here.remove(&gone.expect("something may go"));
             }
             self.here.insert(key, ChunkUses::default());
-            self.queue.push(key, 100, |_| true);
+            self.queue.push(key, |_| true);
         }
     }
 
@@ -160,20 +169,33 @@ mod tests {
     #[test]
     fn what_is_not_clean_any_more_is_forgotten() {
         let mut queue = CleanQueue::default();
-        (0..10).for_each(|index| queue.push((1, index), 10, |_| true));
+        (0..10).for_each(|index| queue.push((1, index), |_| true));
         assert_eq!(queue.next(|key, _| key.1 >= 7), Some((1, 7)));
         assert_eq!(queue.next(|_, _| false), None);
         assert!(queue.short.is_empty() && queue.long.is_empty());
+    }
+
+    /// Goal: a queue of many chunks, all of them clean, costs each of them a few looks.
+    #[test]
+    fn linear() {
+        let (mut queue, looks) = (CleanQueue::default(), Cell::new(0));
+        let is_clean = |_: &CleanKey| {
+            looks.set(looks.get() + 1);
+            true
+        };
+        (0..100_000u64).for_each(|index| queue.push((1, index), is_clean));
+        assert_eq!(queue.count(), 100_000);
+        assert!(looks.get() <= 200_000, "{}", looks.get());
     }
 
     /// Goal: the queues stay bounded, however often something becomes clean.
     #[test]
     fn bounded() {
         let mut queue = CleanQueue::default();
-        (0..100_000u64).for_each(|time| queue.push((1, time % 10), 10, |_| true));
-        assert!(queue.short.len() + queue.long.len() <= 20 + SLACK + 1);
+        (0..100_000u64).for_each(|time| queue.push((1, time % 10), |_| true));
+        assert!(queue.count() <= 20 + SLACK + 1);
         for time in 0..100_000 {
-            queue.push((2, time), 10, |_| true);
+            queue.push((2, time), |_| true);
             assert_eq!(queue.next(|key, _| key.0 == 2), Some((2, time)));
         }
         assert!(queue.gone.len() <= 2 * SLACK && queue.is_gone.len() <= queue.gone.len());

@@ -21,6 +21,7 @@ use reactor::{Class, Nanos};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use wire::layout::ChunkRange;
 use wire::messages::{AskForFlushReply, flush_patience};
 use wire::{FileId, Status};
 
@@ -38,8 +39,8 @@ const NEXT_MIN: u64 = 64;
 const NEXT_MAX: u64 = 4096;
 /// Chunks of one file that become candidates at a time.
 const REST_STEP: usize = 64;
-/// Ranges of chunks of one file that are held apart.
-const HELD_RANGES_MAX: usize = 64;
+/// Chunks that are held for other servers.
+const HELD_MAX: usize = 4096;
 /// Between two looks whether something has become clean, for whoever needs room, and two times a flush is asked for.
 const CLEAN_PAUSE_NS: Nanos = 20_000_000;
 const ASK_PAUSE_NS: Nanos = 100_000_000;
@@ -54,9 +55,10 @@ const ALL_CHUNKS: (u64, u64) = (0, u64::MAX);
 /// What this server knows about chunks that go.
 #[derive(Default)]
 pub struct Eviction {
-    /// Which chunks have to stay, by file; some of them up to a time.
+    /// Which chunks have to stay, by file.
     in_use: RefCell<FastMap<u64, ChunkRanges>>,
-    held: RefCell<FastMap<u64, (Nanos, ChunkRanges)>>,
+    /// Those that do so up to a time.
+    held: RefCell<FastMap<(u64, u64), Nanos>>,
     /// Candidates that were taken from sight, in the order in which they go.
     next: RefCell<VecDeque<CleanKey>>,
     /// Requests that wait for something to become clean, and how far flushes had come when they were asked for last.
@@ -87,7 +89,7 @@ impl Eviction {
     fn needs(&self, file: u64, index: u64, now: Nanos) -> bool {
         let has = |ranges: &ChunkRanges| ranges.iter().any(|(from, to)| (*from..*to).contains(&index));
         self.in_use.borrow().get(&file).is_some_and(has)
-            || self.held.borrow().get(&file).is_some_and(|(until, ranges)| *until > now && has(ranges))
+            || self.held.borrow().get(&(file, index)).is_some_and(|until| *until > now)
     }
 }
 
@@ -158,18 +160,27 @@ impl Core {
         ChunkUse { core: self.clone(), file, ranges }
     }
 
-    /// Has them stay for a while: another server is about to have something written to them.
-    pub(super) fn hold_chunks(&self, held: &ChunkUse) {
+    /// Has them stay for a while: another server is about to have something written to them. If they are too many those
+    /// that come last are not held, and may have to be fetched again.
+    pub(super) fn hold_chunks(&self, chunk_use: &ChunkUse) {
         let now = self.reactor.now();
-        let mut known = self.backing().eviction.held.borrow_mut();
-        known.retain(|_, (until, _)| *until > now);
-        let (until, ranges) = known.entry(held.file.0).or_default();
-        *until = now + 2 * self.options.timeout;
-        ranges.extend_from_slice(&held.ranges);
-        if ranges.len() > HELD_RANGES_MAX {
-            let (first, limit) =
-                ranges.iter().fold((u64::MAX, 0), |(first, limit), (from, to)| (first.min(*from), limit.max(*to)));
-            *ranges = vec![(first, limit)];
+        let mut held = self.backing().eviction.held.borrow_mut();
+        for index in chunk_use.ranges.iter().flat_map(|(from, to)| *from..*to) {
+            if held.len() >= HELD_MAX {
+                held.retain(|_, until| *until > now);
+            }
+            if held.len() < HELD_MAX {
+                held.insert((chunk_use.file.0, index), now + 2 * self.options.timeout);
+            }
+        }
+    }
+
+    /// That has been written, and the chunks may go.
+    pub fn release_chunks(&self, file: FileId, pieces: &[ChunkRange]) {
+        let Some(backing) = &self.backing else { return };
+        let mut held = backing.eviction.held.borrow_mut();
+        for piece in pieces {
+            held.remove(&(file.0, piece.chunk_index));
         }
     }
 

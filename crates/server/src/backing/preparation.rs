@@ -26,6 +26,8 @@ struct Wanted {
     emptied: Vec<(FileId, Box<[u8]>)>,
     /// Parts of files to be here.
     pieces: Option<(FileId, Layout, Vec<ChunkRange>)>,
+    /// They are only to stay: what is not here does not come for this request.
+    is_brief: bool,
     /// Parts of a file to be here, by offset and size.
     range: Option<(FileId, Layout, u64, u64)>,
     /// A file whose place is to be known.
@@ -88,8 +90,9 @@ impl Wanted {
             }
             // An append that was decided is sent here until it has been done: it must not have to wait for the tree then.
             O::ReserveChunks => {
-                let ReserveChunksRequest { file, layout, pieces } = ReserveChunksRequest::from_bytes(params)?;
+                let ReserveChunksRequest { file, layout, pieces, patient } = ReserveChunksRequest::from_bytes(params)?;
                 wanted.pieces = Some((file, layout, pieces.0));
+                wanted.is_brief = !patient;
             }
             O::Seek => wanted.file = Some(SeekRequest::from_bytes(params)?.file),
             _ => {}
@@ -126,7 +129,8 @@ impl Wanted {
         let lacks_pieces = |(file, layout, pieces): &(FileId, Layout, Vec<ChunkRange>)| {
             core.check_layout(layout).is_ok() && !core.has_pieces(*file, layout, pieces, false)
         };
-        self.pieces.take_if(|pieces| !lacks_pieces(pieces));
+        let is_brief = self.is_brief;
+        self.pieces.take_if(|pieces| is_brief || !lacks_pieces(pieces));
         self.range.take_if(|(file, layout, ..)| !core.may_lack(*file) || core.check_layout(layout).is_err());
         self.file.take_if(|file| !core.lacks_place(*file));
     }

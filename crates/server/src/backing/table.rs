@@ -400,9 +400,9 @@ impl BackingTables {
 
     /// Something is clean, so it may go.
     pub fn offer(&mut self, key: CleanKey) {
-        let (taken_up, count) = (&self.taken_up, self.counts.here as usize + self.taken_up.len());
+        let taken_up = &self.taken_up;
         let is_clean = |(file, index): &CleanKey| taken_up.get(file).is_some_and(|known| known.may_go(*index));
-        self.clean.push(key, count, is_clean);
+        self.clean.push(key, is_clean);
     }
 
     /// Next what is to go, chunks or the rest of a file (`WHOLE_FILE`); what is dirty too, for who does that on

@@ -48,8 +48,9 @@ impl ActiveChunk {
         self.pins.push(pin);
     }
 
-    /// Removes one; extents that nobody uses any more are appended to `free`. True when nobody is left.
-    pub fn unpin(&mut self, at: u64, free: &mut Vec<Run>) -> bool {
+    /// Removes one; extents that nobody uses any more are appended to `free`, those that never were part of a committed
+    /// chunk to `unused`. True when nobody is left.
+    pub fn unpin(&mut self, at: u64, free: &mut Vec<Run>, unused: &mut Vec<Run>) -> bool {
         let position = self.pins.iter().position(|pin| pin.at == at).expect("a pin is removed once");
         let pin = self.pins.swap_remove(position);
         self.readers -= u32::from(pin.reader);
@@ -65,7 +66,7 @@ impl ActiveChunk {
             keep
         });
         if self.pins.iter().all(|pin| pin.reader) {
-            free.extend(std::mem::take(&mut self.capacity).iter().map(Extent::run));
+            unused.extend(std::mem::take(&mut self.capacity).iter().map(Extent::run));
         }
         self.pins.is_empty()
     }

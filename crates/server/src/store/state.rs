@@ -254,12 +254,13 @@ impl StoreState {
 
     /// Removes a reader or writer; space that only it used is free.
     pub fn unpin(&mut self, key: ChunkKey, at: u64) {
-        let mut free = Vec::new();
+        let (mut free, mut unused) = (Vec::new(), Vec::new());
         let active = self.active.get_mut(&key).expect("a pin is registered until it is removed");
-        if active.unpin(at, &mut free) {
+        if active.unpin(at, &mut free, &mut unused) {
             self.active.remove(&key);
         }
         self.release(free);
+        self.release_unused(unused);
     }
 
     /// Extents leave a chunk.

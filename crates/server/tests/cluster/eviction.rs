@@ -1,7 +1,7 @@
 //! Clean chunks that go when there is no room, or when somebody says so, and come again (docs/cache.md).
 
 use crate::backing::{contents, find, flush, pattern, populate, write};
-use crate::data::allocate;
+use crate::data::{allocate, append};
 use crate::support::*;
 use reactor::sim::World;
 use server::{FlushPolicy, Flushing};
@@ -376,6 +376,39 @@ fn a_store_full_of_changes_of_others() {
             write(&own, &third, 0, &pattern(3, 8 << 20)).await;
             let large = own.stat(large.id).await.expect("there");
             assert!(large.size == 0 || contents(&own, &large).await.expect("read") == bytes);
+            assert_eq!(flush(&own).await.failed, 0);
+        });
+        test.settle();
+    }
+}
+
+/// Goal: logs that grow beyond what all stores hold go on at the pace at which changes go behind, whichever server lacks
+/// the room. Method: two logs with appends that lie on one server or on two, and one that is appended to so seldom that
+/// its end is behind alone by then.
+#[test]
+fn logs_larger_than_the_stores() {
+    for (servers, policy) in [(1, FlushPolicy::Idle), (2, FlushPolicy::Immediate), (3, FlushPolicy::OnClose)] {
+        let flushing = Flushing { policy, ..MANUAL };
+        let (test, ()) = TestCluster::over_a_flushed_site(7, servers, flushing, |_| ());
+        let own = test.caller(0, 1);
+        test.run(0, async move {
+            let mut logs = Vec::new();
+            for number in 0..3 {
+                logs.push((own.create(ROOT, &format!("log{number}")).await.expect("made").id, Vec::new()));
+            }
+            for turn in 0..800 * u64::from(servers) {
+                let sizes = [20_000, 7_000, if turn % 400 == 0 { 1_000 } else { 0 }];
+                for ((file, expected), size) in logs.iter_mut().zip(sizes).filter(|(_, size)| *size > 0) {
+                    let bytes = pattern(turn, size);
+                    let offset = append(&own, *file, &bytes).await;
+                    assert_eq!(offset.expect("appended"), expected.len() as u64, "turn {turn}");
+                    expected.extend_from_slice(&bytes);
+                }
+            }
+            for (file, expected) in logs {
+                let file = own.stat(file).await.expect("there");
+                assert!(contents(&own, &file).await.expect("read") == expected);
+            }
             assert_eq!(flush(&own).await.failed, 0);
         });
         test.settle();

@@ -4,6 +4,7 @@
 //!    that appends, truncates and glimpses go one by one, and the end is known.
 //! 2. Bytes for chunks of the home alone: one journal record, and done.
 //! 3. Else the other servers are asked for room first; what fails until here leaves nothing but room that was given.
+//!    What takes long to come (`Lack`) is waited for outside of the turn, and it begins anew with the end.
 //! 4. One record decides: the home's own bytes, the intent, and the body as the only chunk of a file that has no inode
 //!    and whose id nobody else was ever given.
 //! 5. The others are sent their bytes until each has them. They do a number once (`Record::ChangePut`), so that a late
@@ -16,7 +17,7 @@
 //!
 //! The holders are announced since step 3, so whoever asks for the size waits for the turn until step 6.
 
-use crate::backing::ranges_of;
+use crate::backing::{ChunkUse, ranges_of};
 use crate::coordination::intents::{Intent, Origin};
 use crate::coordination::retry::{Backoff, LastFailure, retry};
 use crate::core::{Caller, Core, Failure, Notice, Turn, all, until};
@@ -79,44 +80,90 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
     let sum = sum.filter(|_| core.store.keeps_sums());
     core.until_journal_has_room(0, caller.deadline).await?;
     core.await_recalled_entries(caller).await?;
-    let (mut turn, mut number) = take_turn(core, file, caller.deadline).await?;
+    let mut caller = caller.clone();
+    let mut arrived = Arrived { file, stage, size: size as u32, sum, body: Some(body) };
+    let (mut rounds, mut _chunk_use) = (Rounds::default(), None);
+    loop {
+        match append_in_turn(core, &caller, &mut arrived).await? {
+            Attempt::Done(reply) => return Ok(reply),
+            Attempt::Lacks(Lack::Chunks(append, chunk_use)) => {
+                _chunk_use = chunk_use;
+                core.take_in(file, &append.layout, &append.pieces(), true, caller.deadline).await?;
+                continue;
+            }
+            Attempt::Lacks(Lack::Room(failure)) => rounds.next(core, failure).await?,
+            Attempt::Lacks(Lack::RoomElsewhere(append)) => append.reserve(core, true, None).await?,
+        }
+        // However long that took, the append's own time has not begun.
+        caller.deadline = caller.deadline.max(core.reactor.now() + core.options.timeout);
+    }
+}
+
+/// An append whose body is here.
+struct Arrived {
+    file: FileId,
+    stage: FileId,
+    size: u32,
+    sum: Option<u32>,
+    /// Until it is appended.
+    body: Option<ChunkWrite>,
+}
+
+enum Attempt {
+    Done(Vec<u8>),
+    Lacks(Lack),
+}
+
+/// What an append lacks may take long to come, and it is not waited for in the file's turn: who comes next would be
+/// late because of it, and a flush that is to make room needs the turn itself.
+enum Lack {
+    /// Room of this server.
+    Room(Failure),
+    /// Room of the others, or chunks of theirs that are behind alone.
+    RoomElsewhere(Append),
+    /// Chunks of this server that are behind alone, and stay here once they have come.
+    Chunks(Append, Option<ChunkUse>),
+}
+
+async fn append_in_turn(core: &Rc<Core>, caller: &Caller, arrived: &mut Arrived) -> Result<Attempt, Failure> {
+    let Arrived { file, stage, size, sum, .. } = *arrived;
+    let (turn, number) = take_turn(core, file, caller.deadline).await?;
     let mut offset = end_of(core, file, &turn).await?;
-    let mut rounds = Rounds::default();
     loop {
         let layout = core.inode(file)?.attributes.layout;
-        if offset.checked_add(size as u64).is_none_or(|end| end > FILE_SIZE_MAX) {
-            return Err(Failure::from(Status::TooLarge).into());
+        if offset.checked_add(u64::from(size)).is_none_or(|end| end > FILE_SIZE_MAX) {
+            return Err(Status::TooLarge.into());
         }
-        let (size, damaged) = (size as u32, false);
-        let append = Append { number, file, stage, layout, offset, size, sum, damaged, origin: caller.origin };
+        let append = Append { number, file, stage, layout, offset, size, sum, damaged: false, origin: caller.origin };
         let pieces = || ranges_of(append.pieces().iter().map(|piece| piece.chunk_index));
         let chunk_use = core.use_chunks(file, true, pieces);
         let is_spread = !append.others(core).is_empty();
-        if is_spread {
-            append.reserve(core, caller).await?;
+        if is_spread && let Err(failure) = append.reserve(core, false, Some(caller.deadline)).await {
+            return match failure.status {
+                Status::NoSpace if core.backing.is_some() => Ok(Attempt::Lacks(Lack::RoomElsewhere(append))),
+                _ => Err(failure),
+            };
         }
-        if core.may_lack(file) {
-            core.take_in(file, &layout, &append.pieces(), true, caller.deadline).await?;
+        if !core.has_pieces(file, &layout, &append.pieces(), true) {
+            return Ok(Attempt::Lacks(Lack::Chunks(append, chunk_use)));
         }
         core.wait_for_read_leases(file).await;
         // A write to one of the home's own chunks may move the end during each wait.
         let end = core.inode(file)?.attributes.size;
         // And a flush may have put more of a chunk behind than the append replaces.
         if end <= offset && core.has_pieces(file, &layout, &append.pieces(), true) {
-            match append.own_writes(core) {
-                Ok(own) if is_spread => return Ok(append_spread(core, caller, append, body, own, turn).await?),
-                Ok(own) => return Ok(append_here(core, caller, &append, &body, own)?),
-                Err(failure) => {
-                    // Making room may take long, and those who come next are not to be late because of it. Nor is this
-                    // one, whose time may be over then.
-                    drop((chunk_use, turn));
-                    rounds.next(core, failure).await?;
-                    (turn, number) = take_turn(core, file, core.reactor.now() + core.options.timeout).await?;
-                    offset = end_of(core, file, &turn).await?;
-                }
-            }
+            let own = match append.own_writes(core) {
+                Ok(own) => own,
+                Err(failure) => return Ok(Attempt::Lacks(Lack::Room(failure))),
+            };
+            let body = arrived.body.take().expect("it is appended once");
+            let reply = match is_spread {
+                true => append_spread(core, caller, append, body, own, turn).await?,
+                false => append_here(core, caller, &append, &body, own)?,
+            };
+            return Ok(Attempt::Done(reply));
         }
-        offset = core.inode(file)?.attributes.size.max(offset);
+        offset = end.max(offset);
     }
 }
 
@@ -268,13 +315,14 @@ impl Append {
         Intent::Append { file, stage, layout, offset, size, origin }
     }
 
-    /// Asks all other servers at once for room, which stays theirs to give to a later append if this one fails.
-    async fn reserve(&self, core: &Rc<Core>, caller: &Caller) -> Result<(), Failure> {
+    /// Asks all other servers at once for room, which stays theirs to give to a later append if this one fails. See
+    /// [`ReserveChunksRequest`] for patience. Without a deadline it ends when one of them is silent.
+    async fn reserve(&self, core: &Rc<Core>, patient: bool, deadline: Option<Nanos>) -> Result<(), Failure> {
         let ask = |(server, pieces): (u32, Vec<ChunkRange>)| {
-            let (core, file, layout, deadline) = (core.clone(), self.file, self.layout, caller.deadline);
+            let (core, file, layout) = (core.clone(), self.file, self.layout);
             Box::pin(async move {
-                let request = ReserveChunksRequest { file, layout, pieces: Pieces(pieces) };
-                core.peers.call::<Empty>(server, Operation::ReserveChunks, &request, Some(deadline)).await.map(drop)
+                let request = ReserveChunksRequest { file, layout, pieces: Pieces(pieces), patient };
+                core.peers.call::<Empty>(server, Operation::ReserveChunks, &request, deadline).await.map(drop)
             }) as LocalFuture<Result<(), Failure>>
         };
         all(self.others(core).into_iter().map(ask).collect()).await.into_iter().collect()
@@ -414,5 +462,6 @@ pub async fn write_chunks(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
         core.store.commit_write(write, &mut transaction, now)?;
     }
     core.commit(transaction, [Record::ChangePut { file, number }])?;
+    core.release_chunks(file, &pieces.0);
     Ok(done)
 }

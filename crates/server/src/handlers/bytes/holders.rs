@@ -95,8 +95,11 @@ pub fn check_from_home(
 
 /// `ReserveChunks`: room for bytes that the home is about to send.
 pub fn reserve_chunks(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
-    let ReserveChunksRequest { file, layout, pieces } = ReserveChunksRequest::from_bytes(params)?;
+    let ReserveChunksRequest { file, layout, pieces, patient } = ReserveChunksRequest::from_bytes(params)?;
     check_from_home(core, caller, file, &layout, &pieces.0)?;
+    if !patient && !core.has_pieces(file, &layout, &pieces.0, false) {
+        return Err(Failure::with_text(Status::NoSpace, "a chunk of the file is behind alone, and has to come first"));
+    }
     let (core, deadline) = (core.clone(), caller.deadline);
     later(async move {
         let take = || {
@@ -107,7 +110,7 @@ pub fn reserve_chunks(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
             }
             core.commit(transaction, [])
         };
-        let mut rounds = Rounds::default();
+        let mut rounds = Rounds { is_brief: !patient, ..Rounds::default() };
         loop {
             core.announce_until_stands(file, deadline).await?;
             match take() {
@@ -121,13 +124,17 @@ pub fn reserve_chunks(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
 /// Attempts at something for which room was lacking: others may take what each of them frees, so they go on for a part
 /// of the time-out.
 #[derive(Default)]
-pub struct Rounds(Option<Nanos>);
+pub struct Rounds {
+    limit: Option<Nanos>,
+    /// Whether the room that changes leave when they go behind is not waited for.
+    is_brief: bool,
+}
 
 impl Rounds {
     /// Returns when it may be tried again, or with the failure when that is of no use.
     pub async fn next(&mut self, core: &Rc<Core>, failure: Failure) -> Result<(), Failure> {
         let now = core.reactor.now();
-        let limit = *self.0.get_or_insert(now + core.options.timeout / 4);
+        let limit = *self.limit.get_or_insert(now + core.options.timeout / 4);
         if failure.status != Status::NoSpace || now >= limit {
             return Err(failure);
         }
@@ -138,9 +145,12 @@ impl Rounds {
         }
         // What clean chunks leave rests until a sync too.
         if !core.evict_some() && !core.may_gain_room(&failure) {
+            if self.is_brief {
+                return Err(failure);
+            }
             because(WaitReason::Disk, core.await_clean(failure)).await?;
             // However long that took, it went on all the time.
-            self.0 = None;
+            self.limit = None;
         }
         core.syncs.sync().await
     }

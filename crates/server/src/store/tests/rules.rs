@@ -116,6 +116,7 @@ fn an_abandoned_write_leaves_nothing() {
     let (disk, store) = new_store(64 * PAGE_SIZE, false);
     drop(store.reserve_write(1, 3, CHUNK, 10, 30_000).unwrap());
     assert_eq!((store.usage().free, store.usage().files, store.share(1)), (64 * PAGE_SIZE, 0, None));
+    assert!(!store.gains_by_sync(), "nothing was there that a loss of power could bring back");
     write(&store, 1, 0, CHUNK, 0, &[1; 4096]).unwrap();
     let free = store.usage().free;
     drop(store.reserve_write(1, 0, CHUNK, 100, 9000).unwrap());
