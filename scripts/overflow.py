@@ -2,9 +2,10 @@
 """Works on several times as much as the stores hold, over a backing directory, by the C library.
 
 Each worker has files of its own, whose bytes it knows: it writes, appends, cuts, reads, renames and removes. All of
-them append to one log. Nothing may fail, whatever has to go behind for it or come back; afterwards the backing directory
-has the same bytes. Usage: overflow.py PROGRAMS [SECONDS [SERVERS [OPTION...]]], with options of `tabane up`; the backing
-directory is made in TMPDIR, which may be a slow one. Exit status 1: something failed, or bytes differ.
+them append to one log. Nothing may fail, whatever has to go behind for it or come back; afterwards the backing
+directory has the same bytes. Usage: overflow.py PROGRAMS [SECONDS [SERVERS [OPTION...]]], with options of `tabane
+up`; the backing directory is made in TMPDIR, which may be a slow one. Exit status 1: something failed, or bytes
+differ.
 """
 
 import ctypes
