@@ -79,7 +79,7 @@ enum NameThere {
     Seen(bool),
 }
 
-/// A file that is being given its name behind.
+/// A file that is being given its name behind, or a directory that has got it.
 #[derive(Clone, Default)]
 pub struct MovingPlace {
     /// Told when its place is journalled.

@@ -2,7 +2,7 @@
 //! it was moved here, and gets its rights.
 
 use super::attributes_behind::set_rights;
-use super::carry::{Carried, NOT_EMPTY, is_at, is_known, known_found, request_name, words};
+use super::carry::{Carried, MovingPlace, NOT_EMPTY, is_at, is_known, known_found, request_name, words};
 use super::shares::CarriedShare;
 use crate::core::{Core, Failure};
 use crate::files::inodes::Inode;
@@ -98,8 +98,25 @@ impl Core {
                 (false, Ok(_)) => return Err(words("somebody else is changing the same name there")),
             }
         }
+        // Who asks for its place is told from here on, whatever the rest takes.
+        let moving = MovingPlace { place: Some(place.clone()), ..MovingPlace::default() };
+        backing.moving.borrow_mut().insert(request.id.0, moving.clone());
+        let ended = self.end_move(request, place, (parent, &old_parent)).await;
+        backing.moving.borrow_mut().remove(&request.id.0);
+        moving.done.tell(());
+        ended
+    }
+
+    /// The rest of a move, when the directory is where it is to be.
+    async fn end_move(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        place: BackingPlace,
+        (parent, old_parent): (&BackingDirectory, &BackingDirectory),
+    ) -> Result<(), Failure> {
+        let backing = self.backing();
         backing.sync_names(parent).await?;
-        backing.sync_names(&old_parent).await?;
+        backing.sync_names(old_parent).await?;
         self.leave(request.id, request.parent, request_name(request)).await?;
         self.put_carried_here(request.id, place, &|| CarriedShare::Unknown).await
     }
