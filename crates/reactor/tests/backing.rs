@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -302,6 +303,42 @@ fn files_are_synced_together() {
             assert_eq!(bench.outside.read("file-7").unwrap(), pattern(5000, 7));
         })
     });
+}
+
+/// Pages of a file that are in the kernel's memory alone: dirty, or being written back.
+fn unwritten_pages(file: &std::fs::File) -> u64 {
+    const CACHESTAT: libc::c_long = 451;
+    let all = [0u64; 2];
+    // Cached, dirty, written back, evicted, recently evicted.
+    let mut counts = [0u64; 5];
+    // SAFETY: a range of offset and size, and room for the five counts, as cachestat(2) has them.
+    let result = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), all.as_ptr(), counts.as_mut_ptr(), 0) };
+    assert_eq!(result, 0, "cachestat, since Linux 6.5: {}", std::io::Error::last_os_error());
+    assert!(counts[0] > 0, "what was written is in the page cache");
+    counts[1] + counts[2]
+}
+
+/// Goal: of a large file that is written little is left to its sync. Method: the page cache is looked at all the time.
+#[test]
+fn writes_reach_the_disk_before_the_sync() {
+    let directory = TestDirectory::new("windows");
+    let reactor = Reactor::open(DriverKind::IoUring).unwrap();
+    let tree = reactor.backing_tree(&directory.root()).unwrap();
+    let (root, path) = (tree.clone(), directory.root().join("file"));
+    reactor.block_on(async move {
+        let file = root.root().await.unwrap().make_file("file", 0o600).await.unwrap();
+        let looked_at = std::fs::File::open(path).unwrap();
+        let bytes = pattern(1 << 20, 3);
+        for number in 0..64 {
+            write_all(&file, number << 20, &bytes).await;
+            let unwritten = unwritten_pages(&looked_at) * 4096;
+            assert!(unwritten <= 9 << 20, "{unwritten} bytes after {} MiB", number + 1);
+        }
+        file.sync().await.unwrap();
+        assert_eq!(unwritten_pages(&looked_at), 0);
+    });
+    drop(tree);
+    reactor.shutdown();
 }
 
 /// Goal: bytes are where they were written, files end where they end, and regions are read into and written from.

@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const LIST_SIZE: usize = 64 << 10;
 /// The most that the kernel takes as a value of an extended attribute, and as the list of their names.
 const XATTR_SIZE_MAX: usize = 64 << 10;
+/// Bytes written by one handle after which those of the time before are waited for.
+const WRITE_WINDOW_SIZE: u64 = 4 << 20;
 /// Times that a resolution is tried which lost a race against a rename.
 const RESOLVE_TRIES: u32 = 8;
 
@@ -33,6 +35,8 @@ pub(super) struct OpenHandle {
     file: OwnedFd,
     /// Where a listing stands.
     position: AtomicU64,
+    /// Bytes that were written by it.
+    written: AtomicU64,
 }
 
 /// The handles of one tree.
@@ -88,7 +92,7 @@ impl HandleFiles {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let place = &mut open[handle.0 as usize];
         assert!(place.is_none(), "a handle is used again only after its close");
-        *place = Some(Arc::new(OpenHandle { file, position: AtomicU64::new(0) }));
+        *place = Some(Arc::new(OpenHandle { file, position: AtomicU64::new(0), written: AtomicU64::new(0) }));
         Ok(BackingOutcome::Opened(inode))
     }
 
@@ -164,7 +168,9 @@ impl HandleFiles {
                 let (file, offset) = (self.get(file)?, to_offset(offset)?);
                 // SAFETY: as above.
                 let write = || unsafe { libc::pwrite(file.raw(), memory.address.cast(), memory.size, offset) };
-                again(|| check_size(write())).map(BackingOutcome::Moved)
+                let size = again(|| check_size(write()))?;
+                file.note_written(size)?;
+                Ok(BackingOutcome::Moved(size))
             }
             Sync { handle } => sync(self.get(handle)?.raw()),
             SyncFiles { files } => {
@@ -267,6 +273,24 @@ impl HandleFiles {
 impl OpenHandle {
     fn raw(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// Notes bytes that were written. After each window of them the kernel is to have written back those of the window
+    /// before, and begins with these: so a sync has little left to do and takes not long, writes take as long as the
+    /// file system behind does, and little of the node's memory is dirty. Errors: what a sync would tell, which is told
+    /// once.
+    fn note_written(&self, size: usize) -> Result<(), i32> {
+        let before = self.written.fetch_add(size as u64, Ordering::Relaxed);
+        if before / WRITE_WINDOW_SIZE == (before + size as u64) / WRITE_WINDOW_SIZE {
+            return Ok(());
+        }
+        let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
+        // SAFETY: no pointers.
+        match check(unsafe { libc::sync_file_range(self.raw(), 0, 0, flags) }) {
+            Err(error @ (libc::EIO | libc::ENOSPC | libc::EDQUOT)) => Err(error),
+            // A file system or a sandbox that has no such call leaves it all to the sync.
+            _ => Ok(()),
+        }
     }
 }
 
