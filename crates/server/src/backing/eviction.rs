@@ -378,8 +378,8 @@ impl Core {
     }
 
     /// Whether anybody waits for room that something has to make by becoming clean.
-    pub(super) fn is_making_room(&self) -> bool {
-        self.backing().eviction.waiting.get() > 0
+    pub fn is_making_room(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.eviction.waiting.get() > 0)
     }
 
     /// Has flushes asked for again and again while somebody waits.

@@ -101,6 +101,8 @@ impl Core {
     /// await finds room. Where a checkpoint fails meanwhile it returns as well, for a commit to say what is lacking.
     pub async fn until_journal_has_room(self: &Rc<Self>, entry_size: usize, deadline: Nanos) -> Result<(), Failure> {
         let failed = self.checkpoints.failed.get();
+        // Making room, before, may have taken all of its time and more.
+        let deadline = deadline.max(self.reactor.now() + self.options.timeout);
         while self.waits_for_journal(entry_size) && self.checkpoints.failed.get() == failed {
             checkpoint::start(self);
             let finished = self.checkpoints.finished();

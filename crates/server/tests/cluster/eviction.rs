@@ -3,10 +3,11 @@
 use crate::backing::{contents, find, flush, pattern, populate, write};
 use crate::data::{allocate, append};
 use crate::support::*;
-use reactor::sim::World;
+use reactor::sim::{BackingCosts, World};
 use server::{FlushPolicy, Flushing};
-use wire::messages::allocate_mode;
-use wire::{FileId, Status};
+use wire::layout::ChunkRange;
+use wire::messages::{CopyRangeRequest, allocate_mode};
+use wire::{FileId, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: usize = 4096;
@@ -413,6 +414,50 @@ fn logs_larger_than_the_stores() {
         });
         test.settle();
     }
+}
+
+/// Goal: copies wait for their turn as long as those before them wait for room, which they do while changes go behind.
+/// Method: three times as many copies as have a turn at a time, stores full of changes, and a slow site.
+#[test]
+fn copies_behind_those_that_wait_for_room() {
+    let flushing = Flushing { policy: FlushPolicy::Immediate, ..MANUAL };
+    let (test, ()) = TestCluster::over_a_flushed_site(9, 2, flushing, |_| ());
+    test.world.set_backing_costs(BackingCosts { bandwidth: 1 << 20, stripe_size: 1 << 20, stripe_ns: 0 });
+    let caller = test.caller(0, 1);
+    let source = test.run(0, async move {
+        let source = caller.create(ROOT, "source").await.expect("made");
+        caller.write(source.id, source.layout, 0, &pattern(1, CHUNK)).await.expect("written");
+        let filler = caller.create(ROOT, "filler").await.expect("made");
+        for (index, piece) in pattern(2, FULL_SIZE).chunks(CHUNK).enumerate() {
+            caller.write(filler.id, filler.layout, (index * CHUNK) as u64, piece).await.expect("written");
+        }
+        source
+    });
+    let copies: Vec<_> = (0..96)
+        .map(|number| {
+            let (node, own) = (number as usize % 3, test.caller(number as usize % 3, 10 + number));
+            let from = ChunkRange { chunk_index: 0, chunk_offset: 0, size: CHUNK as u32 };
+            test.spawn(node, async move {
+                let target = own.create(ROOT, &format!("copy{number}")).await.expect("made");
+                for index in 0..20 {
+                    let request = CopyRangeRequest {
+                        source: source.id,
+                        source_layout: source.layout,
+                        from,
+                        target: target.id,
+                        target_layout: target.layout,
+                        to: ChunkRange { chunk_index: index, ..from },
+                    };
+                    let server = own.cluster.chunk_server(target.id, &target.layout, index);
+                    own.call(server, Operation::CopyRange, &request).await.expect("copied");
+                }
+                let target = own.stat(target.id).await.expect("there");
+                assert!(contents(&own, &target).await.expect("read") == pattern(1, CHUNK).repeat(20));
+            })
+        })
+        .collect();
+    copies.iter().for_each(|copy| test.wait(copy));
+    test.settle();
 }
 
 /// Goal: who waits for room is told that there is none though a flush writes and writes: each attempt fails at its end.

@@ -1,10 +1,12 @@
 //! CopyRange: the server of the target's chunk fetches bytes from that of the source's and writes them, as one change.
 
-use crate::core::{Caller, Core, Failure, Turns};
+use crate::core::{Caller, Core, Failure, Turn, Turns, until};
 use crate::handlers::bytes::holders::{fill, own_writes_soon, read_bytes};
 use crate::handlers::bytes::read_write::{Step, check_layout_of, piece_end, reply_of, write_pieces};
 use crate::handlers::{EncodedParams, Progress, later};
+use reactor::Nanos;
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::limits::{COPY_SIZE_MAX, FILE_SIZE_MAX};
@@ -20,6 +22,8 @@ pub struct Copies {
     turns: Turns,
     /// Copies so far.
     count: Cell<u64>,
+    /// When one ended well last.
+    ended: Cell<Nanos>,
 }
 
 impl Copies {
@@ -35,11 +39,12 @@ const ATTEMPTS_MAX: u32 = 3;
 pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let request = CopyRangeRequest::from_bytes(params)?;
     check(core, &request)?;
-    let (core, caller) = (core.clone(), caller.clone());
+    let (core, mut caller) = (core.clone(), caller.clone());
     let queue = core.copies.next_queue();
     later(async move {
-        let turn = core.copies.turns.take(queue);
-        let _turn = core.wait_until(caller.deadline, "other copies take long", turn).await?;
+        let _turn = take_turn(&core, queue, caller.deadline).await?;
+        // However long that took, its own time begins.
+        caller.deadline = caller.deadline.max(core.reactor.now() + core.options.timeout);
         let (bytes, sum) = fetch(&core, &request).await?;
         let target = DataRequest {
             file: request.target,
@@ -55,8 +60,28 @@ pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Pro
         fill(&writes[0], &bytes);
         sum.inspect(|sum| writes[0].keep_sum(*sum));
         let steps = vec![Step { writes, end: 1 }];
-        Ok(EncodedParams(write_pieces(&core, &caller, &target, steps, |end| reply_of(&core, end)).await?))
+        let reply = write_pieces(&core, &caller, &target, steps, |end| reply_of(&core, end)).await?;
+        core.copies.ended.set(core.reactor.now());
+        Ok(EncodedParams(reply))
     })
+}
+
+/// Waits for a turn. Who has it may have to wait for room, which takes as long as changes take to go behind: the time-out
+/// counts from when room was made or a copy ended well.
+async fn take_turn(core: &Rc<Core>, queue: u64, deadline: Nanos) -> Result<Turn, Failure> {
+    let mut turn = pin!(core.copies.turns.take(queue));
+    let mut limit = deadline;
+    loop {
+        if let Some(turn) = until(&core.reactor, limit, turn.as_mut()).await {
+            return Ok(turn);
+        }
+        let now = core.reactor.now();
+        let gone_on = if core.is_making_room() { now } else { core.copies.ended.get() };
+        limit = gone_on + core.options.timeout;
+        if limit <= now {
+            return Err(Failure::with_text(Status::TimedOut, "other copies take long"));
+        }
+    }
 }
 
 fn check(core: &Core, request: &CopyRangeRequest) -> Result<(), Failure> {
