@@ -162,9 +162,12 @@ impl Servers {
         if file.kind != Kind::File {
             return Err(RequestError::local(Status::Invalid));
         }
-        let attributes = self.stat_id(file.id).await?;
-        file.note_attributes(&attributes);
-        let size = attributes.size;
+        let size_of = async || {
+            let attributes = self.stat_id(file.id).await?;
+            file.note_attributes(&attributes);
+            Ok::<u64, RequestError>(attributes.size)
+        };
+        let mut size = size_of().await?;
         let mut from = offset;
         while from < size {
             let servers = self.servers_of(file, from, size - from);
@@ -180,7 +183,11 @@ impl Servers {
             match first {
                 Some((found, true)) if found < size => return Ok(found),
                 Some((found, false)) if found < size => from = found.max(from + 1),
-                _ => break,
+                // It may have grown before the servers looked.
+                _ => match size_of().await? {
+                    now if now > size => size = now,
+                    _ => break,
+                },
             }
         }
         match offset < size && hole {
