@@ -17,6 +17,8 @@ use wire::{Decode, Kind, Operation, Status};
 const LOOK_COUNT_MAX: usize = 1 << 14;
 /// Pieces of one copy that are under way at once.
 const COPY_COUNT_MAX: usize = 16;
+/// How often a search for data or a hole goes on where the file has grown meanwhile.
+const GROWTHS_MAX: u32 = 16;
 /// Bytes that one call copies at most.
 const COPY_ROUND_SIZE_MAX: u64 = 256 << 20;
 
@@ -168,7 +170,7 @@ impl Servers {
             Ok::<u64, RequestError>(attributes.size)
         };
         let mut size = size_of().await?;
-        let mut from = offset;
+        let (mut from, mut growths) = (offset, 0);
         while from < size {
             let servers = self.servers_of(file, from, size - from);
             let request = SeekRequest { file: file.id, layout: file.layout, offset: from, hole };
@@ -183,9 +185,10 @@ impl Servers {
             match first {
                 Some((found, true)) if found < size => return Ok(found),
                 Some((found, false)) if found < size => from = found.max(from + 1),
-                // It may have grown before the servers looked.
+                // It may have grown before the servers looked. Of one that grows all the time the last end has to do.
+                _ if growths == GROWTHS_MAX => break,
                 _ => match size_of().await? {
-                    now if now > size => size = now,
+                    now if now > size => (size, growths) = (now, growths + 1),
                     _ => break,
                 },
             }

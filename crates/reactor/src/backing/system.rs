@@ -277,19 +277,20 @@ impl OpenHandle {
 
     /// Notes bytes that were written. After each window of them the kernel is to have written back those of the window
     /// before, and begins with these: so a sync has little left to do and takes not long, writes take as long as the
-    /// file system behind does, and little of the node's memory is dirty. Errors: what a sync would tell, which is told
-    /// once.
+    /// file system behind does, and little of the node's memory is dirty. Errors: whatever a sync would tell, which does
+    /// not tell it any more.
     fn note_written(&self, size: usize) -> Result<(), i32> {
         let before = self.written.fetch_add(size as u64, Ordering::Relaxed);
         if before / WRITE_WINDOW_SIZE == (before + size as u64) / WRITE_WINDOW_SIZE {
             return Ok(());
         }
-        let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
         // SAFETY: no pointers.
-        match check(unsafe { libc::sync_file_range(self.raw(), 0, 0, flags) }) {
-            Err(error @ (libc::EIO | libc::ENOSPC | libc::EDQUOT)) => Err(error),
-            // A file system or a sandbox that has no such call leaves it all to the sync.
-            _ => Ok(()),
+        let sync_all = |flags| check(unsafe { libc::sync_file_range(self.raw(), 0, 0, flags) });
+        // Without flags it does nothing, and fails where a sandbox has no such call: all is left to the sync then.
+        static IS_ALLOWED: OnceLock<bool> = OnceLock::new();
+        match *IS_ALLOWED.get_or_init(|| sync_all(0).is_ok()) {
+            true => sync_all(libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE).map(drop),
+            false => Ok(()),
         }
     }
 }

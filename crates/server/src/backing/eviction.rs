@@ -40,7 +40,7 @@ const NEXT_MAX: u64 = 4096;
 /// Chunks of one file that become candidates at a time.
 const REST_STEP: usize = 64;
 /// Chunks that are held for other servers.
-const HELD_MAX: usize = 4096;
+const HELD_MAX: usize = 65_536;
 /// Between two looks whether something has become clean, for whoever needs room, and two times a flush is asked for.
 const CLEAN_PAUSE_NS: Nanos = 20_000_000;
 const ASK_PAUSE_NS: Nanos = 100_000_000;
@@ -166,11 +166,12 @@ impl Core {
         let now = self.reactor.now();
         let mut held = self.backing().eviction.held.borrow_mut();
         for index in chunk_use.ranges.iter().flat_map(|(from, to)| *from..*to) {
+            let key = (chunk_use.file.0, index);
             if held.len() >= HELD_MAX {
                 held.retain(|_, until| *until > now);
             }
-            if held.len() < HELD_MAX {
-                held.insert((chunk_use.file.0, index), now + 2 * self.options.timeout);
+            if held.len() < HELD_MAX || held.contains_key(&key) {
+                held.insert(key, now + 2 * self.options.timeout);
             }
         }
     }

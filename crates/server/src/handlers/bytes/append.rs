@@ -84,18 +84,24 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
     let mut arrived = Arrived { file, stage, size: size as u32, sum, body: Some(body) };
     let (mut rounds, mut _chunk_use) = (Rounds::default(), None);
     loop {
-        match append_in_turn(core, &caller, &mut arrived).await? {
+        // However long what it lacked took to come, its own time begins.
+        caller.deadline = caller.deadline.max(core.reactor.now() + core.options.timeout);
+        let lack = match append_in_turn(core, &caller, &mut arrived).await? {
             Attempt::Done(reply) => return Ok(reply),
-            Attempt::Lacks(Lack::Chunks(append, chunk_use)) => {
+            Attempt::Lacks(lack) => lack,
+        };
+        if !matches!(lack, Lack::Room(_)) {
+            rounds = Rounds::default();
+        }
+        _chunk_use = None;
+        match lack {
+            Lack::Chunks(append, chunk_use) => {
                 _chunk_use = chunk_use;
                 core.take_in(file, &append.layout, &append.pieces(), true, caller.deadline).await?;
-                continue;
             }
-            Attempt::Lacks(Lack::Room(failure)) => rounds.next(core, failure).await?,
-            Attempt::Lacks(Lack::RoomElsewhere(append)) => append.reserve(core, true, None).await?,
+            Lack::Room(failure) => rounds.next(core, failure).await?,
+            Lack::RoomElsewhere(append) => append.reserve(core, true, None).await?,
         }
-        // However long that took, the append's own time has not begun.
-        caller.deadline = caller.deadline.max(core.reactor.now() + core.options.timeout);
     }
 }
 
