@@ -17,7 +17,7 @@ use wire::{Decode, Kind, Operation, Status};
 const LOOK_COUNT_MAX: usize = 1 << 14;
 /// Pieces of one copy that are under way at once.
 const COPY_COUNT_MAX: usize = 16;
-/// How often a search for data or a hole goes on where the file has grown meanwhile.
+/// How often a search for data goes on where the file has grown meanwhile.
 const GROWTHS_MAX: u32 = 16;
 /// Bytes that one call copies at most.
 const COPY_ROUND_SIZE_MAX: u64 = 256 << 20;
@@ -185,8 +185,9 @@ impl Servers {
             match first {
                 Some((found, true)) if found < size => return Ok(found),
                 Some((found, false)) if found < size => from = found.max(from + 1),
-                // It may have grown before the servers looked. Of one that grows all the time the last end has to do.
-                _ if growths == GROWTHS_MAX => break,
+                // It may have grown before the servers looked, so that there was data all the time. Of one that grows
+                // all the time the last end has to do.
+                _ if hole || growths == GROWTHS_MAX => break,
                 _ => match size_of().await? {
                     now if now > size => (size, growths) = (now, growths + 1),
                     _ => break,
