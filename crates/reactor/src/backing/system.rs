@@ -277,8 +277,8 @@ impl OpenHandle {
 
     /// Notes bytes that were written. After each window of them the kernel is to have written back those of the window
     /// before, and begins with these: so a sync has little left to do and takes not long, writes take as long as the
-    /// file system behind does, and little of the node's memory is dirty. Errors: whatever a sync would tell, which does
-    /// not tell it any more.
+    /// file system behind does, and little of the node's memory is dirty. Errors: whatever a sync would tell, which
+    /// does not tell it any more.
     fn note_written(&self, size: usize) -> Result<(), i32> {
         let before = self.written.fetch_add(size as u64, Ordering::Relaxed);
         if before / WRITE_WINDOW_SIZE == (before + size as u64) / WRITE_WINDOW_SIZE {

@@ -66,8 +66,8 @@ pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Pro
     })
 }
 
-/// Waits for a turn. Who has it may have to wait for room, which takes as long as changes take to go behind: the time-out
-/// counts from when room was made or a copy ended well.
+/// Waits for a turn. Who has it may have to wait for room, which takes as long as changes take to go behind: the
+/// time-out counts from when room was made or a copy ended well.
 async fn take_turn(core: &Rc<Core>, queue: u64, deadline: Nanos) -> Result<Turn, Failure> {
     let mut turn = pin!(core.copies.turns.take(queue));
     let mut limit = deadline;
