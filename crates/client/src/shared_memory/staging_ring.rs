@@ -2,7 +2,8 @@
 //! processors' caches.
 //!
 //! Invariants
-//! 1. Pages are used again only after the server has taken up what was submitted of them.
+//! 1. Pages are used again only after the server has taken up what was submitted of them; so never once the connection
+//!    has ended, for then nobody knows.
 //! 2. They are given back only when nothing of them waits.
 
 use crate::servers::Common;
@@ -95,8 +96,12 @@ impl StagingRing {
         Some(at)
     }
 
-    /// The same, if need be after the server was let run.
+    /// The same, if need be after the server was let run. Nothing once the connection has ended: what a killed server
+    /// has not taken up is made by its next life, of the bytes that lie here then.
     pub fn take_soon(self: &Rc<Self>, size: u64, owner: u64) -> Option<RingSlice> {
+        if self.mapping().has_ended() {
+            return None;
+        }
         self.free_taken(owner);
         let at = self.take(size).or_else(|| {
             let oldest = self.parts.borrow().front().map(|part| part.state);
