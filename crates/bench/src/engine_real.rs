@@ -2,6 +2,7 @@
 //! their steps one by one over a socket and begin each at a barrier.
 
 use crate::cluster::Cluster;
+use crate::collective_process::CollectiveProcess;
 use crate::engine::{Engine, Outcome, Served, Setting};
 use crate::options::{self, Bench, Options, SiteUse, TargetName, Worker};
 use crate::reaction::{Medium, ReactionProcess};
@@ -18,6 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a leader that waits for a worker looks whether all are alive.
@@ -261,6 +263,7 @@ pub fn work(options: &Options, worker: &Worker) -> u8 {
 fn try_work(options: &Options, worker: &Worker) -> Result<(), String> {
     let group_memory = GroupMemory::open(&worker.group_memory)
         .map_err(|error| format!("{}: {error}", worker.group_memory.display()))?;
+    let group_memory = Arc::new(group_memory);
     let client = match options.cluster {
         Some(_) => Some(Client::from_environment().map_err(|error| error.message)?),
         None => None,
@@ -271,6 +274,7 @@ fn try_work(options: &Options, worker: &Worker) -> Result<(), String> {
     };
     let mut actor = Actor::new(worker.rank, options.procs);
     let mut reaction = ReactionProcess::new(worker.rank, &group_memory);
+    let mut collective = CollectiveProcess::new(worker.rank, options.procs, group_memory.clone());
     let mut output = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| format!("input: {error}"))?;
@@ -284,6 +288,9 @@ fn try_work(options: &Options, worker: &Worker) -> Result<(), String> {
             (Step::Reaction(step), _) => reaction.act(step, &medium).map(Done::of_work),
             (Step::Rest, None) => Ok(Done::default()),
             (_, None) => Err("there is no cluster for this step".to_owned()),
+            (Step::Collective(step), Some(client)) => {
+                client.run(async |_, files: &FileSystem| collective.act(files, actor.open_file()?, step).await)
+            }
             (_, Some(client)) => client.run(async |_, files: &FileSystem| actor.act(files, &step).await),
         };
         let end = monotonic_now();

@@ -1,7 +1,9 @@
 //! Experiments in the simulator: the servers and clients that also run for real, over a model of network, processors
 //! and stores. docs/simulation.md says where the model's numbers come from.
 
+use crate::collective_process::CollectiveProcess;
 use crate::engine::{Engine, Outcome, Served, Setting};
+use crate::exchange::Messages;
 use crate::options::SiteUse;
 use crate::reaction::{ReactionStep, SnapshotPlan, flush, snapshot_name, write_snapshot};
 use crate::step::{Actor, Done, Step, Work, together};
@@ -11,6 +13,7 @@ use reactor::backing::{BackingError, BackingTree, CALL_SIZE_MAX};
 use reactor::sim::{BackingCosts, CostModel, ProcessorCosts};
 use sim::scale::{FlushPolicy, NodeFuture, ScaleCluster, ScaleOptions};
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use wire::Placement;
@@ -21,6 +24,9 @@ const SEED: u64 = 1;
 const STRIPE_SIZE: u64 = 1 << 20;
 /// Bytes of the journal of each server: the least that `tabane up` takes.
 const JOURNAL_SIZE: u64 = 4 << 20;
+
+/// Bytes of messages that a process takes at a time.
+const SCRATCH_SIZE: usize = 1 << 20;
 
 /// The numbers of the model. docs/simulation.md has the table with their sources.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -124,7 +130,13 @@ pub struct Simulated {
     sites: Vec<BackingTree>,
     cluster: ScaleCluster,
     plan: Option<SnapshotPlan>,
-    actors: Vec<Rc<RefCell<Option<Actor>>>>,
+    processes: Vec<Rc<RefCell<Option<Process>>>>,
+}
+
+/// One process: what it does alone, and with others.
+struct Process {
+    actor: Actor,
+    collective: CollectiveProcess<Messages>,
 }
 
 impl Simulated {
@@ -155,14 +167,23 @@ impl Simulated {
             seed: SEED,
         };
         let cluster = ScaleCluster::start(&options)?;
-        let actor = |rank| Rc::new(RefCell::new(Some(Actor::new(rank, setting.procs))));
+        let address_of = cluster.client_addresses();
+        let address_of: Rc<dyn Fn(u32) -> SocketAddr> = Rc::new(move |rank| Messages::address(address_of(rank)));
+        let scratch = Rc::new(RefCell::new(vec![0; SCRATCH_SIZE]));
+        let process = |rank: u32| -> Result<Rc<RefCell<Option<Process>>>, String> {
+            let reactor = cluster.reactor(rank as usize);
+            let messages = Messages::listen(&reactor, rank, address_of.clone(), scratch.clone())?;
+            let collective = CollectiveProcess::new(rank, setting.procs, messages);
+            Ok(Rc::new(RefCell::new(Some(Process { actor: Actor::new(rank, setting.procs), collective }))))
+        };
+        let processes = (0..setting.procs).map(process).collect::<Result<_, _>>()?;
         let sites = match setting.site {
             SiteUse::Direct(_) => {
                 (0..setting.procs as usize).map(|rank| cluster.site(rank)).collect::<Result<_, _>>()?
             }
             _ => Vec::new(),
         };
-        Ok(Simulated { cluster, plan: None, sites, actors: (0..setting.procs).map(actor).collect() })
+        Ok(Simulated { cluster, plan: None, sites, processes })
     }
 
     /// A step of rdbench: computing is time that passes, and cells hold what [`snapshot_contents`] says.
@@ -260,11 +281,14 @@ impl Engine for Simulated {
         let step = Rc::new(step.clone());
         let work = |rank: u32| {
             let (files, step) = (self.cluster.files(rank as usize).clone(), step.clone());
-            let place = self.actors[rank as usize].clone();
+            let place = self.processes[rank as usize].clone();
             let future: NodeFuture<Result<Done, String>> = Box::pin(async move {
-                let mut actor = place.take().ok_or("an earlier step has not ended")?;
-                let done = actor.act(&files, &step).await;
-                place.replace(Some(actor));
+                let mut process = place.take().ok_or("an earlier step has not ended")?;
+                let done = match &*step {
+                    Step::Collective(step) => process.collective.act(&files, process.actor.open_file()?, step).await,
+                    step => process.actor.act(&files, step).await,
+                };
+                place.replace(Some(process));
                 done
             });
             (rank as usize, future)
@@ -295,7 +319,7 @@ impl Engine for Simulated {
     }
 
     fn procs(&self) -> u32 {
-        self.actors.len() as u32
+        self.processes.len() as u32
     }
 
     fn end(self: Box<Self>) -> Result<(), String> {

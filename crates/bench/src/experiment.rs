@@ -9,8 +9,8 @@ use crate::options::{Bench, Options};
 use crate::plot::Picture;
 use crate::report::median;
 use crate::{
-    experiment_async, experiment_congestion, experiment_find, experiment_open_storm, experiment_placement,
-    experiment_profile, experiment_rdbench, experiment_uring,
+    experiment_async, experiment_congestion, experiment_find, experiment_hpio, experiment_open_storm,
+    experiment_placement, experiment_profile, experiment_rdbench, experiment_uring,
 };
 use reactor::workers::HeldSignals;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub fn lead(options: &Options, experiment: Bench) -> u8 {
 }
 
 fn try_lead(options: &Options, experiment: Bench) -> Result<(), String> {
-    if let Some(file) = &options.plot {
+    for file in [&options.plot, &options.csv].into_iter().flatten() {
         // Not after minutes of measuring.
         std::fs::write(file, "").map_err(|error| format!("{}: {error}", file.display()))?;
     }
@@ -44,6 +44,7 @@ fn try_lead(options: &Options, experiment: Bench) -> Result<(), String> {
         Bench::Placement => experiment_placement::run(&runner),
         Bench::Async => experiment_async::run(&runner),
         Bench::Congestion => experiment_congestion::run(&runner),
+        Bench::Hpio => experiment_hpio::run(&runner),
         Bench::OpenStorm => experiment_open_storm::run(&runner),
         Bench::Profile => experiment_profile::run(&runner),
         Bench::Uring => experiment_uring::run(&runner),

@@ -1,20 +1,17 @@
 //! F4.2: processes write one file in pieces of HPIO's size, with gaps, in the ways of [`Writers`], the same bytes in
 //! each. How long requests wait at the servers, how many do, and how many are at work: what the K computer's logs have
 //! shown of two MPI-IOs.
-//!
-//! Means are over the time that the writes took, by what servers count (docs/counters.md), and over the servers.
 
-use crate::engine::{Engine, Line, Served, Setting};
+use crate::collective::Pieces;
+use crate::engine::{Engine, Line, Setting};
 use crate::experiment::{Runner, Table};
 use crate::plot::{Look, Panel, Picture, Series};
+use crate::queues::QueuedStep;
 use crate::step::Step;
 use client::Contact;
 
-/// HPIO's, as on the K computer, in bytes.
-pub const PIECE_SIZE: u64 = 5_992;
-pub const PIECE_GAP: u64 = 256;
 const SIMULATED_STORE_SIZE: u64 = 256 << 20;
-const MIB: f64 = 1_048_576.0;
+
 /// Who writes what of the pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writers {
@@ -52,26 +49,6 @@ impl Writers {
     }
 }
 
-/// Pieces of each process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pieces {
-    pub count: u64,
-    pub size: u64,
-    pub gap: u64,
-}
-
-/// What the servers counted while a file was written: means over time, and in microseconds for each request.
-struct Outcome {
-    seconds: f64,
-    bytes: u64,
-    requests: u64,
-    depth: f64,
-    active: f64,
-    wait_us: f64,
-    /// How long a permit was waited for, by requests.
-    permit_us: f64,
-}
-
 pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
     let options = runner.options;
     let mut table = Table::default();
@@ -102,10 +79,10 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
                 let path = format!("{}/{name}{run}", runner.directory);
                 let outcome = write(engine.as_mut(), &path, options.pieces, writers)?;
                 for (what, value) in [
-                    ("depth", outcome.depth),
-                    ("wait", outcome.wait_us),
-                    ("active", outcome.active),
-                    ("rate", outcome.bytes as f64 / MIB / outcome.seconds),
+                    ("depth", outcome.all.depth),
+                    ("wait", outcome.all.wait_us),
+                    ("active", outcome.all.active),
+                    ("rate", outcome.mib_per_s()),
                 ] {
                     table.add(format!("{what} {name}"), category, value);
                 }
@@ -117,44 +94,25 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
     Ok(picture(runner, &table))
 }
 
-fn write(engine: &mut dyn Engine, path: &str, pieces: Pieces, writers: Writers) -> Result<Outcome, String> {
+fn write(engine: &mut dyn Engine, path: &str, pieces: Pieces, writers: Writers) -> Result<QueuedStep, String> {
     let open = |create: bool| Step::OpenFile { path: path.to_owned(), shared: true, chunk_size: 0, write: create };
     engine.alone(&open(true))?;
     // A file with something in it, for a write to an empty one that many have just opened waits for their leases.
     engine.alone(&Step::WriteRegions { pieces, writers: Writers::All })?;
     engine.alone(&Step::CloseFile)?;
     engine.all(&open(true))?;
-    let before = engine.served()?;
-    let outcome = engine.all(&Step::WriteRegions { pieces, writers })?;
-    let served = Served::between(&before, &engine.served()?);
+    let outcome = QueuedStep::measure(engine, &Step::WriteRegions { pieces, writers })?;
     engine.all(&Step::CloseFile)?;
     engine.alone(&Step::RemoveFile { path: path.to_owned(), shared: true })?;
-    let sum = |of: fn(&Served) -> u64| served.iter().map(of).sum::<u64>();
-    let server_ns = outcome.seconds * 1e9 * served.len() as f64;
-    let requests = sum(|served| served.requests);
-    let waited = sum(|served| served.wait_ns) as f64;
-    Ok(Outcome {
-        seconds: outcome.seconds,
-        bytes: outcome.work(),
-        requests,
-        depth: waited / server_ns,
-        active: sum(|served| served.active_ns) as f64 / server_ns,
-        wait_us: waited / 1000.0 / requests.max(1) as f64,
-        permit_us: sum(|served| served.permit_ns) as f64 / 1000.0 / requests.max(1) as f64,
-    })
+    Ok(outcome)
 }
 
-fn print(runner: &Runner<'_>, servers: u32, procs: u32, writers: &str, outcome: &Outcome) -> Result<(), String> {
+fn print(runner: &Runner<'_>, servers: u32, procs: u32, writers: &str, outcome: &QueuedStep) -> Result<(), String> {
     let pieces = runner.options.pieces;
     let line = Line::new("congestion").put("engine", runner.engine_name()).put("writers", writers);
     let line = line.put("servers", servers).put("procs", procs);
     let line = line.put("pieces", pieces.count).put("piece_size", pieces.size).put("gap", pieces.gap);
-    let line = line.put("bytes", outcome.bytes).put("requests", outcome.requests);
-    let line = line.put_rounded("seconds", outcome.seconds, 6);
-    let line = line.put_rounded("mib_per_s", outcome.bytes as f64 / MIB / outcome.seconds, 1);
-    let line = line.put_rounded("req_qdepth", outcome.depth, 3).put_rounded("req_active", outcome.active, 3);
-    let line = line.put_rounded("req_waittime_us", outcome.wait_us, 3);
-    runner.print(&line.put_rounded("permit_wait_us", outcome.permit_us, 3).end())
+    runner.print(&outcome.put(line).end())
 }
 
 fn picture(runner: &Runner<'_>, table: &Table) -> Picture {

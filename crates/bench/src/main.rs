@@ -7,15 +7,19 @@
 
 mod call_times;
 mod cluster;
+mod collective;
+mod collective_process;
 mod compare;
 mod device_load;
 mod engine;
 mod engine_real;
 mod engine_simulated;
+mod exchange;
 mod experiment;
 mod experiment_async;
 mod experiment_congestion;
 mod experiment_find;
+mod experiment_hpio;
 mod experiment_open_storm;
 mod experiment_placement;
 mod experiment_profile;
@@ -31,6 +35,7 @@ mod page_buffer;
 mod phases;
 mod plot;
 mod processes;
+mod queues;
 mod reaction;
 mod report;
 mod space_need;

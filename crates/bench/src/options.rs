@@ -11,8 +11,8 @@ pub use device::DeviceBench;
 pub use rdbench::{Compute, RdBench, SnapshotLayout, SnapshotTarget};
 pub use table::variables;
 
+use crate::collective::{MODES, Mode, PIECE_GAP, PIECE_SIZE, Pieces};
 use crate::engine_simulated::Model;
-use crate::experiment_congestion::{PIECE_GAP, PIECE_SIZE, Pieces};
 use bench::{INTERNAL_BENCHES, add_bench, unknown_bench};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -22,6 +22,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use table::{BENCHES, Kind, TABLE, TRANSPORTS, check, command, variable, words_of};
 use values::Values;
+
+/// Processes of a simulation.
+const SIMULATED_PROCS_MAX: u64 = 65_536;
 
 /// What makes this process a worker instead of the leader.
 #[derive(Debug, Clone)]
@@ -62,6 +65,12 @@ pub struct Options {
     pub server_counts: Vec<u32>,
     pub client_counts: Vec<u32>,
     pub pieces: Pieces,
+    pub modes: Vec<Mode>,
+    /// Whether bodies wait for permits, one after the other.
+    pub turns: Vec<bool>,
+    pub procs_per_node: u32,
+    /// What each server counted, as a table.
+    pub csv: Option<PathBuf>,
     pub chunk_sizes: Vec<u32>,
     pub chunk_counts: Vec<u32>,
     pub serial: bool,
@@ -177,7 +186,7 @@ impl Options {
             target: TargetName::parse(&values.text("target").unwrap_or_default())?,
             compare: values.text("compare").map(|text| TargetName::parse(&text)).transpose()?,
             repeat: values.count("repeat", 1, 10_000)? as u32,
-            procs: values.count("procs", 1, u64::from(reactor::barrier::PARTY_COUNT_MAX))? as u32,
+            procs: values.count("procs", 1, SIMULATED_PROCS_MAX)? as u32,
             block_size: values.size("block-size", 1, 1 << 50)?.unwrap_or(1),
             transfer_size: values.size("transfer-size", 1, 1 << 30)?.map(|size| size as usize),
             files: values.count("files", 1, 1 << 40)?,
@@ -195,6 +204,10 @@ impl Options {
                 size: values.size("piece-size", 1, 1 << 20)?.unwrap_or(PIECE_SIZE),
                 gap: values.size("gap", 0, 1 << 20)?.unwrap_or(PIECE_GAP),
             },
+            modes: values.words("modes", &MODES)?,
+            turns: values.words("turns", &[(false, "off"), (true, "on")])?,
+            procs_per_node: values.count("procs-per-node", 1, SIMULATED_PROCS_MAX)? as u32,
+            csv: values.text("csv").map(PathBuf::from),
             client_counts: values.counts("clients", reactor::barrier::PARTY_COUNT_MAX)?,
             chunk_sizes: values.chunk_sizes()?,
             chunk_counts: values.counts("chunk-counts", 1 << 16)?,
@@ -226,7 +239,7 @@ impl Options {
         let several = self.server_counts.len() > 1 || self.plot.is_some() || self.simulate;
         let is_one = |bench: &Bench| match bench {
             Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => true,
-            Bench::Congestion | Bench::Uring | Bench::Rdbench => true,
+            Bench::Congestion | Bench::Hpio | Bench::Uring | Bench::Rdbench => true,
             Bench::Find => several,
             _ => false,
         };
@@ -244,8 +257,8 @@ impl Options {
             let several = ("several --servers", self.server_counts.len() > 1);
             return match only.into_iter().chain([several]).find(|(_, given)| *given && self.worker.is_none()) {
                 Some((name, _)) => Err(format!(
-                    "{name} is for an experiment: placement, find, async, open-storm, congestion, uring, rdbench or \
-                     profile"
+                    "{name} is for an experiment: placement, find, async, open-storm, congestion, hpio, uring, rdbench \
+                     or profile"
                 )),
                 None => Ok(()),
             };
@@ -298,8 +311,23 @@ impl Options {
         Ok(())
     }
 
+    fn check_hpio(&self) -> Result<(), String> {
+        match (self.experiment() == Some(Bench::Hpio), &self.csv) {
+            (false, Some(_)) => Err("--csv is for hpio; leave it out".into()),
+            (true, _) if !self.simulate && self.is_given("procs-per-node") => {
+                Err("--procs-per-node is for --simulate: real processes are on one node; leave it out".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn check_together(&self) -> Result<(), String> {
         self.check_experiment()?;
+        self.check_hpio()?;
+        let procs_max = reactor::barrier::PARTY_COUNT_MAX;
+        if self.procs > procs_max && !self.simulate {
+            return Err(format!("--procs: {} is out of range (1 to {procs_max} without --simulate)", self.procs));
+        }
         if self.experiment() == Some(Bench::Rdbench) {
             self.check_rdbench()?;
         }
@@ -405,6 +433,11 @@ mod tests {
         assert!(refused(&["ior-easy", "--servers=1..2"]).contains("several --servers"));
         assert!(refused(&["placement", "--target=posix:/x"]).contains("leave --target"));
         assert!(refused(&["async", "--model=x=1", "--simulate"]).contains("latency_us"));
+        assert!(refused(&["congestion", "--csv=x.csv"]).contains("--csv is for hpio"));
+        assert!(refused(&["hpio", "--procs-per-node=2"]).contains("leave it out"));
+        assert!(refused(&["hpio", "--modes=list,tree"]).contains("\"tree\" is none of list, node, stripe, view"));
+        assert!(refused(&["hpio", "--procs=5000"]).contains("1 to 4096 without --simulate"));
+        assert_eq!(run(&["hpio", "--procs=5000", "--simulate"], &[]).unwrap().experiment(), Some(Bench::Hpio));
         assert!(run(&["placement"], &[("TABANE_CLUSTER", "/x")]).unwrap_err().contains("unset TABANE_CLUSTER"));
     }
 

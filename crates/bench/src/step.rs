@@ -2,7 +2,9 @@
 //! cluster is real or simulated. The leader (`experiment_*.rs`) says which step comes next; an engine (`engine_*.rs`)
 //! has all processes do it at once and tells how long it took.
 
-use crate::experiment_congestion::{Pieces, Writers};
+use crate::collective::Pieces;
+use crate::collective_process::CollectiveStep;
+use crate::experiment_congestion::Writers;
 use crate::reaction::ReactionStep;
 use crate::workload_mdtest::{HARD_FILE_SIZE, Tree};
 use client::tests::{Clock, Order, Test, Tests};
@@ -117,6 +119,8 @@ pub enum Step {
     },
     /// A part of rdbench's work, which engines do by themselves: see `reaction.rs`.
     Reaction(ReactionStep),
+    /// A part of hpio's work on the file that is open, which engines do by themselves: see `collective_process.rs`.
+    Collective(CollectiveStep),
 }
 
 /// What one process did.
@@ -234,7 +238,7 @@ impl Actor {
                 let place = SearchRoot { id: found.id.0, path: path.clone() };
                 Ok(Done { work: 1, number: found.mtime, places: vec![place] })
             }
-            Step::Reaction(_) => Err("a step of rdbench is none of an actor".to_owned()),
+            Step::Reaction(_) | Step::Collective(_) => Err("this step is none of an actor".to_owned()),
         }
     }
 
@@ -244,7 +248,8 @@ impl Actor {
         buffer
     }
 
-    fn open_file(&self) -> Result<&File, String> {
+    /// Errors: nothing is open.
+    pub fn open_file(&self) -> Result<&File, String> {
         self.file.as_ref().ok_or_else(|| "no file is open".to_owned())
     }
 
@@ -569,6 +574,7 @@ impl Step {
             Step::Ping { server } => format!("ping {server}"),
             Step::Look { path } => format!("look {path}"),
             Step::Reaction(step) => format!("reaction {}", step.to_words()),
+            Step::Collective(step) => format!("collective {}", step.to_words()),
             Step::Find { way, newer_than, places } => {
                 let mut text = format!("find {} {newer_than}", way.name());
                 put_places(&mut text, places);
@@ -624,6 +630,7 @@ impl Step {
             "ping" => Step::Ping { server: read(&mut words)? },
             "look" => Step::Look { path: path()? },
             "reaction" => Step::Reaction(ReactionStep::from_words(&mut words)?),
+            "collective" => Step::Collective(CollectiveStep::from_words(&mut words)?),
             "find" => {
                 let name = words.next()?;
                 let way = Way::ALL.into_iter().find(|way| way.name() == name)?;
@@ -678,6 +685,7 @@ mod tests {
             Step::Ping { server: 7 },
             Step::Look { path: path() },
             Step::Reaction(ReactionStep::WriteSnapshot { number: 12 }),
+            Step::Collective(CollectiveStep::Clear { pieces: Pieces { count: 3, size: 5992, gap: 0 } }),
             Step::Find { way: Way::Index, newer_than: -5, places: places.clone() },
         ];
         for step in steps {

@@ -194,6 +194,45 @@ fn congestion_shows_in_the_queues() {
     assert!(value("all", "req_qdepth") > 0.0 && value("all", "req_active") > 0.0, "{real:?}");
 }
 
+/// Goal: all modes of hpio move the same bytes, which the processes compare, and differ in how many ask the servers: a
+/// few a node, one a server, or everybody. Method: a small simulation, its table and its picture; then real processes,
+/// whose file takes several windows.
+#[test]
+fn hpio_in_all_modes() {
+    let picture = Picture::new("hpio");
+    let csv = std::env::temp_dir().join(format!("tabane-bench-hpio-{}.csv", std::process::id()));
+    let table = format!("--csv={}", csv.display());
+    let pattern = ["hpio", "--simulate", "--servers=2", "--procs=16", "--pieces=24", "--chunk-size=256KiB"];
+    let found = lines(&[&pattern[..], &[&table, &picture.argument()]].concat());
+    assert_eq!(found.len(), 4 * 2 * 2);
+    let value = |mode: &str, turns: &str, pass: &str, key: &str| {
+        one(&found, &[("mode", mode.into()), ("turns", turns.into()), ("pass", pass.into())], key)
+    };
+    for pass in ["write", "read"] {
+        for (mode, turns) in
+            ["list", "node", "stripe", "view"].into_iter().flat_map(|mode| [(mode, "off"), (mode, "on")])
+        {
+            assert_eq!(value(mode, turns, pass, "bytes"), 16.0 * 24.0 * 5992.0);
+        }
+        let requests = |mode: &str| value(mode, "off", pass, "requests");
+        assert!(requests("stripe") < requests("node") && requests("node") < requests("list"), "{found:?}");
+        let depth = |mode: &str| value(mode, "off", pass, "req_qdepth");
+        assert!(depth("stripe") < depth("list"), "{found:?}");
+    }
+    assert!(value("view", "on", "write", "permit_wait_us") > 0.0, "{found:?}");
+    let text = std::fs::read_to_string(&csv).unwrap();
+    std::fs::remove_file(&csv).unwrap();
+    let mut rows = text.lines().map(|line| line.split(',').collect::<Vec<&str>>());
+    let head = rows.next().unwrap();
+    let rows: Vec<Vec<&str>> = rows.collect();
+    assert_eq!(rows.len(), found.len() * 2, "a line for each pass and server");
+    assert!(head.starts_with(&["engine", "servers"]) && rows.iter().all(|row| row.len() == head.len()), "{text}");
+    picture.assert_says(&["simulated", "requests that wait at a server", "stripe, with permits", "write: bandwidth"]);
+    let real = lines(&["hpio", "--servers=2", "--procs=3", "--pieces=1100", "--turns=off"]);
+    assert_eq!(real.len(), 4 * 2);
+    assert!(real.iter().all(|line| number(line, "bytes") == 3.0 * 1100.0 * 5992.0 && number(line, "mib_per_s") > 0.0));
+}
+
 /// Goal: a device is measured in each way, its contents are checked, and what somebody has is not written to.
 /// Method: a small file, and short runs; nothing about speed.
 #[test]

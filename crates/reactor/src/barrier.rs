@@ -112,6 +112,22 @@ impl GroupMemory {
         self.word(index).fetch_max(value, Ordering::AcqRel);
     }
 
+    /// The words as bytes, from one to another. Panics beyond the word count.
+    ///
+    /// # Safety
+    ///
+    /// As long as the slice is used nobody else, in this process or another one, writes to these bytes, and nobody reads
+    /// them while they are written: [`GroupMemory::wait`] parts what one does from what another one does.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn bytes(&self, range: std::ops::Range<usize>) -> &mut [u8] {
+        assert!(range.start <= range.end && range.end <= self.word_count * size_of::<u64>());
+        // SAFETY: the words follow the head, and the range was checked; the caller sees to it that nobody else has it.
+        unsafe {
+            let first = self.base.as_ptr().add(1).cast::<u8>().add(range.start);
+            std::slice::from_raw_parts_mut(first, range.end - range.start)
+        }
+    }
+
     /// Waits until all parties have called this as often as this one. What a party stored before, all others see after.
     pub fn wait(&self) -> Result<(), Aborted> {
         let head = self.head();

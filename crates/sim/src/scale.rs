@@ -4,7 +4,7 @@
 use client::{Contact, Credentials, FileSystem, Options, Relaying};
 use reactor::backing::BackingTree;
 use reactor::sim::{BACKING_ROOT, BackingCosts, BackingFaults, CostModel, NodeId, ProcessorCosts, World};
-use reactor::{Class, Nanos};
+use reactor::{Class, Nanos, Reactor};
 pub use server::FlushPolicy;
 use server::{Flushing, ReadLeasing, Server, ServerOptions};
 use std::cell::{Cell, RefCell};
@@ -127,6 +127,16 @@ impl ScaleCluster {
         &self.clients[client].1
     }
 
+    /// The reactor of a client's host.
+    pub fn reactor(&self, client: usize) -> Reactor {
+        self.world.reactor(self.clients[client].0)
+    }
+
+    /// Where the hosts of clients are, by number.
+    pub fn client_addresses(&self) -> impl Fn(u32) -> IpAddr + use<> {
+        |client| address(CLIENT_ADDRESS_FIRST + client)
+    }
+
     /// Lets clients (by number) do their work at once, until all have ended. Errors: work that does not end.
     pub fn run<T: 'static>(&self, work: Vec<(usize, NodeFuture<T>)>) -> Result<Together<T>, String> {
         let start = self.world.now();
@@ -136,7 +146,7 @@ impl ScaleCluster {
             .map(|(client, future)| {
                 let place = Rc::new(RefCell::new(None));
                 let (own, left) = (place.clone(), left.clone());
-                self.world.reactor(self.clients[client].0).spawn(Class::Metadata, async move {
+                self.reactor(client).spawn(Class::Metadata, async move {
                     let result = future.await;
                     own.replace(Some(result));
                     left.set(left.get() - 1);
@@ -164,8 +174,7 @@ impl ScaleCluster {
 
     /// The site's file system as a client's host has it. Errors: words.
     pub fn site(&self, client: usize) -> Result<BackingTree, String> {
-        let reactor = self.world.reactor(self.clients[client].0);
-        reactor.backing_tree(Path::new(BACKING_ROOT)).map_err(|error| error.to_string())
+        self.reactor(client).backing_tree(Path::new(BACKING_ROOT)).map_err(|error| error.to_string())
     }
 
     /// Bytes that hosts have written to the site's files.

@@ -27,6 +27,7 @@ pub enum Bench {
     Async,
     OpenStorm,
     Congestion,
+    Hpio,
     Profile,
     Uring,
     Rdbench,
@@ -62,7 +63,7 @@ impl LoadKind {
 /// Benches that only this program itself asks for.
 pub const INTERNAL_BENCHES: [Bench; 3] = [Bench::Clean, Bench::Load, Bench::Steps];
 
-const EVERY_BENCH: [(Bench, &str); 21] = [
+const EVERY_BENCH: [(Bench, &str); 22] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::IorRandom, "ior-rnd4k"),
@@ -78,6 +79,7 @@ const EVERY_BENCH: [(Bench, &str); 21] = [
     (Bench::Async, "async"),
     (Bench::OpenStorm, "open-storm"),
     (Bench::Congestion, "congestion"),
+    (Bench::Hpio, "hpio"),
     (Bench::Profile, "profile"),
     (Bench::Uring, "uring"),
     (Bench::Rdbench, "rdbench"),
@@ -108,7 +110,7 @@ impl Bench {
             Bench::Names => &["files", "directories"],
             Bench::Clean | Bench::Load | Bench::Steps => &[],
             Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => &[],
-            Bench::Congestion | Bench::Uring | Bench::Rdbench => &[],
+            Bench::Congestion | Bench::Hpio | Bench::Uring | Bench::Rdbench => &[],
         }
     }
 

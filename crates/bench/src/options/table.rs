@@ -115,9 +115,25 @@ pub const TABLE: &[Spec] = &[
     ),
     spec("placement", Kind::Text, "", "NAME", "placement of that cluster, as for `tabane up`"),
     spec("clients", Kind::Counts, "8..512", "clients", "open-storm: clients that open one file at once"),
-    spec("pieces", Kind::Count, "64", "pieces", "congestion: pieces of each process"),
-    spec("piece-size", Kind::Size, "5992", "bytes", "congestion: bytes of a piece"),
-    spec("gap", Kind::Size, "256", "bytes", "congestion: bytes between two pieces that nobody writes"),
+    spec("pieces", Kind::Count, "64", "pieces", "congestion, hpio: pieces of each process"),
+    spec("piece-size", Kind::Size, "5992", "bytes", "congestion, hpio: bytes of a piece"),
+    spec("gap", Kind::Size, "256", "bytes", "congestion, hpio: bytes between two pieces that nobody writes"),
+    spec(
+        "modes",
+        Kind::Text,
+        "list,node,stripe,view",
+        "WORDS",
+        "hpio: how the processes write and read together, each in turn (see docs/mpiio.md)",
+    ),
+    spec(
+        "turns",
+        Kind::Text,
+        "off,on",
+        "WORDS",
+        "hpio: whether large bodies wait for permits of their server, each in turn",
+    ),
+    spec("procs-per-node", Kind::Count, "4", "processes", "hpio: processes of each node, with --simulate"),
+    spec("csv", Kind::Text, "", "FILE.csv", "hpio: what each server counted, a line for each pass and server"),
     spec("chunk-sizes", Kind::Sizes, "4KiB..512KiB", "bytes", "async: chunk sizes, each with every number of chunks"),
     spec("chunk-counts", Kind::Counts, "1..64", "chunks", "async: chunks that one call writes"),
     spec("serial", Kind::Flag, "", "", "async: the chunks of a call one after the other, as their own calls"),
@@ -213,6 +229,7 @@ Experiments, each alone; --plot draws them, --simulate runs them at up to 1,024 
   async        one process writes, by chunk size and chunks a call
   open-storm   many clients open one file at once
   congestion   pieces with gaps, written by all processes and by one a server: what waits at the servers
+  hpio         pieces with gaps, written and read together in the modes of MPI-IO's collective calls, without MPI
   uring        one thread and a device: io_uring, kernel AIO and pread, by size and depth
   rdbench      reaction diffusion that writes snapshots, to a file system and to a cluster over it
   profile      where the time of each phase goes: client, server, kernel, system calls, context switches
