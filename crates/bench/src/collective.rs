@@ -1,8 +1,9 @@
 //! Who moves which bytes of a collective access: the modes of docs/mpiio.md, for HPIO's pattern.
 //!
-//! Of `P` processes, process `r` has the pieces `r`, `r + P`, `r + 2 P` and so on; piece `n` lies at `n (size + gap)` in
-//! the file. The file is gone through in windows. In a window each byte of a piece has one aggregator, a process that
-//! moves it to or from a server for the piece's owner; the bytes of a window that an aggregator may have are its domain.
+//! Of `P` processes, process `r` has the pieces `r`, `r + P`, `r + 2 P` and so on; piece `n` lies at `n (size + gap)`
+//! in the file. The file is gone through in windows. In a window each byte of a piece has one aggregator, a process
+//! that moves it to or from a server for the piece's owner; the bytes of a window that an aggregator may have are its
+//! domain.
 //!
 //! Invariants
 //! 1. In a window the parts of all owners are the parts of all aggregators: the same bytes, cut at the same places.

@@ -2,8 +2,8 @@
 //! one machine do, or by messages over the (simulated) network.
 //!
 //! Invariants
-//! 1. What is in the image belongs to the owners of pieces until all have come to the first barrier of a window, then to
-//!    aggregators until the second; for reads the other way round.
+//! 1. What is in the image belongs to the owners of pieces until all have come to the first barrier of a window, then
+//!    to aggregators until the second; for reads the other way round.
 //! 2. Messages of one process to another arrive in the order in which they were sent, and each window has at most one
 //!    each way; so the first one there is that of the window at hand.
 

@@ -150,7 +150,8 @@ impl<'a> Course<'a> {
             // Writing to a string does not fail.
             let _ = writeln!(
                 self.csv,
-                "{engine},{servers},{procs},{mode},{turns},{pass},{run},{server},{:.6},{},{bytes},{:.3},{:.3},{:.3},{:.3}",
+                "{engine},{servers},{procs},{mode},{turns},{pass},{run},{server},{:.6},{},{bytes},{:.3},{:.3},{:.3},\
+                 {:.3}",
                 queues.seconds, queues.requests, queues.depth, queues.active, queues.wait_us, queues.permit_us
             );
         }
