@@ -244,7 +244,8 @@ impl Inbox {
 }
 
 impl Messages {
-    /// Listens on a node. `ip_of` says where a process is; `scratch` may be shared by all of a thread.
+    /// Listens on a node. `address_of` says where a process listens; `scratch`, where what arrives lies for a moment,
+    /// may be shared by all of a thread. Errors: words.
     pub fn listen(
         reactor: &Reactor,
         rank: u32,

@@ -1,8 +1,10 @@
 //! F4.2 and S4.2: HPIO's pattern, written and read together in the modes of collective MPI-IO ([`crate::collective`]),
 //! with and without permits of the servers. The same processes, servers and bytes, and no MPI.
 //!
-//! A mode's file is new when it is written; the same was done before with another one, so that connections and memory
-//! are there. What was written is read by each process for itself as well, and compared.
+//! Real processes write a file that is new, after the same was done with another one, so that connections and memory
+//! are there. In simulations each pass is made on the same file before it is measured: which processes have to do with
+//! each other differs from file to file, and nothing but their connections is slower at first. What was written is read
+//! by each process for itself as well, and compared.
 
 use crate::collective::{Mode, PART_SIZE};
 use crate::collective_process::CollectiveStep;
@@ -16,6 +18,8 @@ use std::fmt::Write as _;
 
 /// As published: 12,288 processes and 192 servers.
 const SIMULATED_PROCS_PER_SERVER: u32 = 64;
+/// Bytes of the image of a window that real processes share.
+const IMAGE_SIZE_MAX: u64 = 1 << 30;
 /// Bytes of a store of a simulation beyond what it is going to hold.
 const STORE_SPARE: u64 = 64 << 20;
 const CSV_HEAD: &str = "engine,servers,procs,mode,turns,pass,run,server,seconds,requests,bytes,req_qdepth,req_active,\
@@ -82,7 +86,7 @@ impl<'a> Course<'a> {
         };
         // Two files are there at a time.
         let bytes = 2 * options.pieces.end(procs) / u64::from(servers);
-        let image_size = PART_SIZE * u64::from(procs.max(servers));
+        let image_size = (PART_SIZE * u64::from(procs.max(servers))).min(IMAGE_SIZE_MAX);
         let setting = Setting {
             servers,
             procs,
@@ -103,7 +107,9 @@ impl<'a> Course<'a> {
     fn go(&mut self, way: Way, run: u32) -> Result<[(&'static str, QueuedStep); 2], String> {
         let name = format!("{}/{}-{}-{run}", self.runner.directory, way.mode.word(), way.turns);
         let seed = u64::from(run) << 8 | u64::from(way.turns) << 4 | way.mode as u64;
-        self.write_and_read(&format!("{name}-warm"), way, !seed)?;
+        if !self.runner.options.simulate {
+            self.write_and_read(&format!("{name}-warm"), way, !seed)?;
+        }
         let [write, read] = self.write_and_read(&name, way, seed)?;
         let passes = [("write", write), ("read", read)];
         for (pass, outcome) in &passes {
@@ -122,6 +128,13 @@ impl<'a> Course<'a> {
         let clear = Step::Collective(CollectiveStep::Clear { pieces });
         let check = Step::Collective(CollectiveStep::Check { pieces, seed });
         let engine = self.engine.as_mut();
+        let is_repeated = self.runner.options.simulate;
+        let measure = |engine: &mut dyn Engine, step: &Step| {
+            if is_repeated {
+                engine.all(step)?;
+            }
+            QueuedStep::measure(engine, step)
+        };
         // A file with something in it, for a write to an empty one that many have just opened waits for their leases.
         engine.alone(&open(true))?;
         engine.alone(&fill)?;
@@ -129,11 +142,11 @@ impl<'a> Course<'a> {
         engine.alone(&Step::CloseFile)?;
         engine.all(&open(true))?;
         engine.all(&fill)?;
-        let write = QueuedStep::measure(engine, &transfer(way.mode, way.turns, true))?;
+        let write = measure(engine, &transfer(way.mode, way.turns, true))?;
         engine.all(&Step::CloseFile)?;
         engine.all(&open(false))?;
         engine.all(&clear)?;
-        let read = QueuedStep::measure(engine, &transfer(way.mode, way.turns, false))?;
+        let read = measure(engine, &transfer(way.mode, way.turns, false))?;
         engine.all(&check)?;
         engine.all(&clear)?;
         engine.all(&transfer(Mode::List, false, false))?;

@@ -116,8 +116,8 @@ impl GroupMemory {
     ///
     /// # Safety
     ///
-    /// As long as the slice is used nobody else, in this process or another one, writes to these bytes, and nobody reads
-    /// them while they are written: [`GroupMemory::wait`] parts what one does from what another one does.
+    /// As long as the slice is used nobody else, in this process or another one, writes to these bytes, and nobody
+    /// reads them while they are written: [`GroupMemory::wait`] parts what one does from what another one does.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn bytes(&self, range: std::ops::Range<usize>) -> &mut [u8] {
         assert!(range.start <= range.end && range.end <= self.word_count * size_of::<u64>());
