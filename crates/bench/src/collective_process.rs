@@ -2,7 +2,7 @@
 
 use crate::collective::{Mode, Part, Pieces, Plan, merged};
 use crate::exchange::Exchange;
-use crate::step::{Done, read};
+use crate::step::{Done, read, write_ranges};
 use crate::target::{fill_pattern, find_difference};
 use client::{File, FileRange, FileSystem};
 use std::io::{IoSlice, IoSliceMut};
@@ -86,13 +86,6 @@ impl CollectiveStep {
     }
 }
 
-/// Writes ranges of the file from places of memory in one call. Errors: words.
-pub async fn write_ranges(work: &WindowWork<'_>, ranges: &[FileRange], places: &[IoSlice<'_>]) -> Result<(), String> {
-    let wanted: u64 = ranges.iter().map(|range| range.size).sum();
-    let written = work.files.write_list_at(work.file, ranges, places).await.map_err(|error| error.message)?;
-    if written as u64 == wanted { Ok(()) } else { Err(format!("{written} instead of {wanted} bytes written")) }
-}
-
 /// Reads ranges of the file into places of memory in one call. Errors: words.
 pub async fn read_ranges(
     work: &WindowWork<'_>,
@@ -162,7 +155,7 @@ impl<E: Exchange> CollectiveProcess<E> {
         for (ranges, memory) in work.own.chunks(RANGE_COUNT_MAX).zip(self.memory.chunks_mut(RANGE_COUNT_MAX * size)) {
             let ranges = merged(ranges);
             match write {
-                true => write_ranges(work, &ranges, &[IoSlice::new(memory)]).await?,
+                true => drop(write_ranges(work.files, work.file, &ranges, &[IoSlice::new(memory)]).await?),
                 false => read_ranges(work, &ranges, &mut [IoSliceMut::new(memory)]).await?,
             }
         }

@@ -8,7 +8,8 @@
 //!    each way; so the first one there is that of the window at hand.
 
 use crate::collective::{Part, merged};
-use crate::collective_process::{WindowWork, read_ranges, write_ranges};
+use crate::collective_process::{WindowWork, read_ranges};
+use crate::step::write_ranges;
 use client::FileRange;
 use reactor::barrier::GroupMemory;
 use reactor::stream::Stream;
@@ -54,7 +55,7 @@ impl Exchange for Arc<GroupMemory> {
         let ranges = merged(&work.domain);
         let places = ranges.iter().map(|range| IoSlice::new(image_part(self, work, range)));
         if !ranges.is_empty() {
-            write_ranges(work, &ranges, &places.collect::<Vec<_>>()).await?;
+            write_ranges(work.files, work.file, &ranges, &places.collect::<Vec<_>>()).await?;
         }
         wait(self)
     }
@@ -95,7 +96,7 @@ impl Exchange for Messages {
         if ranges.is_empty() {
             return Ok(());
         }
-        write_ranges(work, &ranges, &[IoSlice::new(&buffer.bytes)]).await
+        write_ranges(work.files, work.file, &ranges, &[IoSlice::new(&buffer.bytes)]).await.map(drop)
     }
 
     async fn read(&self, work: &WindowWork<'_>, memory: &mut [u8]) -> Result<(), String> {

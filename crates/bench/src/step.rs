@@ -152,6 +152,23 @@ fn words(error: Error) -> String {
     error.message
 }
 
+/// Writes ranges of a file from places of memory in one call; returns their bytes. Errors: words.
+pub async fn write_ranges(
+    files: &FileSystem,
+    file: &File,
+    ranges: &[FileRange],
+    places: &[IoSlice<'_>],
+) -> Result<u64, String> {
+    let wanted: u64 = ranges.iter().map(|range| range.size).sum();
+    match files.write_list_at(file, ranges, places).await.map_err(words)? as u64 {
+        written if written == wanted => Ok(wanted),
+        written => Err(format!(
+            "{written} instead of {wanted} bytes written; a store that is full cuts a write short, --store takes a \
+             larger size"
+        )),
+    }
+}
+
 impl Actor {
     pub fn new(rank: u32, procs: u32) -> Actor {
         Actor { rank, procs, buffer: Vec::new(), file: None }
@@ -330,16 +347,6 @@ impl Actor {
         Ok(Done::of_work(pieces.count * pieces.size))
     }
 
-    /// Writes ranges of the file in one call; returns their bytes.
-    async fn write_ranges(files: &FileSystem, file: &File, ranges: &[FileRange], buffer: &[u8]) -> Result<u64, String> {
-        let bytes: u64 = ranges.iter().map(|range| range.size).sum();
-        let memory = [IoSlice::new(&buffer[..bytes as usize])];
-        match files.write_list_at(file, ranges, &memory).await.map_err(words)? as u64 {
-            written if written == bytes => Ok(bytes),
-            written => Err(format!("{written} instead of {bytes} bytes written")),
-        }
-    }
-
     /// Pieces that lie one behind the other in the file, as many as each process has, in one call.
     async fn write_regions_of_domain(
         &mut self,
@@ -353,7 +360,7 @@ impl Actor {
         let first = u64::from(self.rank) * pieces.count;
         let range_of = |number: u64| FileRange { offset: number * (pieces.size + pieces.gap), size: pieces.size };
         let ranges: Vec<FileRange> = (first..first + pieces.count).map(range_of).collect();
-        let done = Self::write_ranges(files, file, &ranges, &buffer).await?;
+        let done = write_ranges(files, file, &ranges, &[IoSlice::new(&buffer)]).await?;
         self.buffer = buffer;
         Ok(Done::of_work(done))
     }
@@ -377,7 +384,8 @@ impl Actor {
                 .filter(|(from, to)| from < to)
                 .map(|(from, to)| FileRange { offset: from, size: to - from })
                 .collect();
-            done += Self::write_ranges(files, file, &ranges, &buffer).await?;
+            let size: u64 = ranges.iter().map(|range| range.size).sum();
+            done += write_ranges(files, file, &ranges, &[IoSlice::new(&buffer[..size as usize])]).await?;
         }
         Ok(Done::of_work(done))
     }
