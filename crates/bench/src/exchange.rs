@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 const PORT: u16 = 5_000;
+/// Turns that a client has before its process waits at a barrier.
+const PARTING_TURNS: u32 = 4;
 /// Before a message: who sends it, and how many bytes follow.
 const HEAD_SIZE: usize = 8;
 /// Before each part of a message: where it lies in the file, and how many bytes it has.
@@ -51,13 +53,13 @@ impl Exchange for Arc<GroupMemory> {
         for part in &work.own {
             image_part(self, work, &part.range).copy_from_slice(&memory[memory_place(work, part)]);
         }
-        wait(self)?;
+        wait(self).await?;
         let ranges = merged(&work.domain);
         let places = ranges.iter().map(|range| IoSlice::new(image_part(self, work, range)));
         if !ranges.is_empty() {
             write_ranges(work.files, work.file, &ranges, &places.collect::<Vec<_>>()).await?;
         }
-        wait(self)
+        wait(self).await
     }
 
     async fn read(&self, work: &WindowWork<'_>, memory: &mut [u8]) -> Result<(), String> {
@@ -66,11 +68,11 @@ impl Exchange for Arc<GroupMemory> {
         if !ranges.is_empty() {
             read_ranges(work, &ranges, &mut places.collect::<Vec<_>>()).await?;
         }
-        wait(self)?;
+        wait(self).await?;
         for part in &work.own {
             memory[memory_place(work, part)].copy_from_slice(image_part(self, work, &part.range));
         }
-        wait(self)
+        wait(self).await
     }
 }
 
@@ -123,7 +125,20 @@ impl Exchange for Messages {
     }
 }
 
-fn wait(image: &GroupMemory) -> Result<(), String> {
+/// Waits for all at a barrier, which stops this process's client too. So what it still has to say goes out before: a
+/// permit that is not given back would keep others waiting until it ends by itself.
+async fn wait(image: &GroupMemory) -> Result<(), String> {
+    for _ in 0..PARTING_TURNS {
+        let mut has_yielded = false;
+        poll_fn(|context| {
+            if std::mem::replace(&mut has_yielded, true) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
     image.wait().map_err(|_| "another process has failed".to_owned())
 }
 

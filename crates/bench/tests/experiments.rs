@@ -231,6 +231,11 @@ fn hpio_in_all_modes() {
     let real = lines(&["hpio", "--servers=2", "--procs=3", "--pieces=1100", "--turns=off"]);
     assert_eq!(real.len(), 4 * 2);
     assert!(real.iter().all(|line| number(line, "bytes") == 3.0 * 1100.0 * 5992.0 && number(line, "mib_per_s") > 0.0));
+    // More processes than a server has permits: each gives its own back before it waits for the others, and none has to
+    // end by itself, which takes two seconds.
+    let many = ["hpio", "--servers=1", "--procs=6", "--pieces=60", "--transport=tcp", "--modes=view", "--turns=on"];
+    let real = lines(&many);
+    assert!(real.len() == 2 && real.iter().all(|line| number(line, "permit_wait_us") < 150_000.0), "{real:?}");
 }
 
 /// Goal: a device is measured in each way, its contents are checked, and what somebody has is not written to.
