@@ -7,7 +7,7 @@
 //! Invariants
 //! 1. Where a fork is made all these locks are the forking thread's, but perhaps for those that it holds already: a
 //!    signal handler that forks may have interrupted a holder, who goes on in the child as in the parent. Such a fork
-//!    goes on without them after `ROUNDS_MAX`.
+//!    goes on without them after `PATIENCE`, which is far more than a holder ever goes without a core.
 //! 2. Who forks never waits for a lock while it holds another: a holder may wait for a second one.
 
 use crate::forks::fork_generation;
@@ -16,12 +16,12 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// A fork gives the core away as often, then sleeps for as long, and tries again so many times in all.
+/// A fork gives the core away as often, then sleeps for as long each time, and goes on without the locks after so long.
 const YIELDS: u32 = 50;
 const SLEEP: Duration = Duration::from_micros(50);
-const ROUNDS_MAX: u32 = 10_000;
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A lock as a fork sees it.
 trait Lock: Send + Sync {
@@ -81,16 +81,21 @@ pub(crate) fn before_fork() {
     if begun > 0 {
         return;
     }
-    for round in 0..ROUNDS_MAX {
+    let mut rounds = 0;
+    let mut slept_first = None;
+    loop {
         if let Some(taken) = try_all() {
             // A thread that is ending may have lost its own.
             let _ = TAKEN.try_with(|place| place.replace(taken));
             return;
         }
-        if round < YIELDS {
+        if rounds < YIELDS {
+            rounds += 1;
             std::thread::yield_now();
-        } else {
+        } else if slept_first.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
             std::thread::sleep(SLEEP);
+        } else {
+            return;
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use reactor::ForkLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 static PAIR: ForkLock<(u64, u64)> = ForkLock::new(|| (0, 0));
 static OTHER: ForkLock<u64> = ForkLock::new(|| 0);
@@ -67,4 +68,22 @@ fn children_find_locks_free() {
         assert_eq!((are_right, within), ([true; 2], true));
     });
     assert!(forked(|| forked(|| PAIR.read().0 == PAIR.read().1)));
+}
+
+/// Goal: a fork waits for a holder that gets no core for a while, as on a machine whose cores are lent elsewhere.
+/// Method: a thread sleeps for longer than any turn of a scheduler while it holds a lock of its own.
+#[test]
+fn fork_waits_for_sleeping_holder() {
+    static SLEPT_ON: ForkLock<bool> = ForkLock::new(|| true);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let holder = std::thread::spawn(move || {
+        let mut is_whole = SLEPT_ON.write();
+        *is_whole = false;
+        sender.send(()).expect("the test waits for it");
+        std::thread::sleep(Duration::from_secs(2));
+        *is_whole = true;
+    });
+    receiver.recv().expect("the holder tells");
+    assert!(forked(|| *SLEPT_ON.read()));
+    holder.join().expect("no panic");
 }
