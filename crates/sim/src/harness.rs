@@ -426,6 +426,13 @@ impl Harness {
         is_flushing
     }
 
+    /// Whether no server evicts anything for want of room.
+    pub fn is_roomy(&self) -> bool {
+        let is_roomy = Cell::new(true);
+        self.for_each_up(|_, server| is_roomy.set(is_roomy.get() && server.is_roomy()));
+        is_roomy.get()
+    }
+
     /// Numbers of the inodes behind that are updated where they are.
     pub fn updated_behind(&self) -> BTreeSet<u64> {
         let mut updated = BTreeSet::new();

@@ -20,6 +20,8 @@ const FILES_MAX: usize = 512;
 /// How long one answer may take to come, and chunks that it looks at.
 const COMPARE_NS: Nanos = 250_000_000;
 const CHUNKS_MAX: u64 = 16 * LOOKS_AT_ONCE;
+/// Places that a file is looked for at one after the other.
+const ROUNDS_MAX: u32 = 8;
 
 /// `ListCarried`, at a server of names.
 pub fn list_carried(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
@@ -80,8 +82,9 @@ impl Core {
             request.paths.is_empty() || request.paths.iter().any(is_below)
         };
         let none = CompareShareReply { bytes: 0, next: u64::MAX, path: Vec::new(), difference: Vec::new() };
-        let mut is_anew = false;
+        let mut rounds = 0;
         loop {
+            rounds += 1;
             let place = self.tables.borrow().backing.place(request.file).cloned();
             let Some(place) = place.filter(|place| place.inode != 0 && is_below(place)) else { return none };
             let failure = match self.compare_with(&request, &place).await {
@@ -95,10 +98,12 @@ impl Core {
             if self.backing().moving.borrow().contains_key(&request.file.0) {
                 return none;
             }
-            // A flush may have put it elsewhere, with the same bytes, and this server has not heard of it.
-            let is_news = !is_anew && self.learn_new_place(request.file, &place).await.is_ok_and(|is_news| is_news);
+            // A flush may have put it elsewhere, with the same bytes, and this server has not heard of it; and the
+            // directory where its home says that it is may have been moved since.
+            let is_news =
+                rounds < ROUNDS_MAX && self.learn_new_place(request.file, &place).await.is_ok_and(|is_news| is_news);
             match self.tables.borrow().backing.place(request.file) {
-                _ if is_news => is_anew = true,
+                _ if is_news => {}
                 Some(now) if *now == place => {
                     let difference = super::carry::reason_of(&failure);
                     return CompareShareReply { path: place.path, difference, ..none };

@@ -185,14 +185,22 @@ impl Core {
         }
     }
 
+    fn has_free(&self, percent: u64) -> bool {
+        let usage = self.store.usage();
+        usage.free >= usage.size / 100 * percent
+    }
+
+    /// Whether nothing has to go, nor may have to soon.
+    pub fn is_roomy(&self) -> bool {
+        self.has_free(SIGHT_PERCENT)
+    }
+
     /// Gives up clean chunks if there is little room, so that whoever needs some finds it.
     pub(super) fn keep_room(self: &Rc<Self>) {
-        let usage = self.store.usage();
-        let has_free = |percent| usage.free >= usage.size / 100 * percent;
-        if !has_free(LOW_PERCENT) {
+        if !self.has_free(LOW_PERCENT) {
             // What can't be journalled now goes the next time.
             let _: bool = self.evict_some();
-        } else if !has_free(SIGHT_PERCENT) {
+        } else if !self.is_roomy() {
             self.fill_next();
         }
     }

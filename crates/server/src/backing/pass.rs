@@ -395,23 +395,32 @@ impl Pass {
         // It is there, or where an earlier flush was about to move it.
         let next = reply.next.filter(|next| next.inode == place.inode);
         let mut found = DirectoryBehind { path: place.path.as_slice().into(), inode: place.inode };
-        let mut opened = self.core.backing().open_known(&found).await;
-        if let Some(next) = next.as_ref().filter(|_| opened.is_err()) {
+        let mut is_there = self.is_there(&found).await?;
+        if let Some(next) = next.as_ref().filter(|_| !is_there) {
             found.path = next.path.as_slice().into();
-            opened = self.core.backing().open_known(&found).await;
+            is_there = self.is_there(&found).await?;
         }
         // One above it may have been moved.
         for way in std::iter::once(&place).chain(&next) {
-            if !opened.as_ref().is_err_and(|error| error.is_gone()) {
+            if is_there {
                 break;
             }
             if let Some(parent) = Box::pin(self.find_directory(way.parent, asked)).await? {
                 found.path = joined(&parent.path, way.name()).into();
-                opened = self.core.backing().open_known(&found).await;
+                is_there = self.is_there(&found).await?;
             }
         }
         self.places.borrow_mut().insert(directory.0, found.clone());
         Ok(Some(found))
+    }
+
+    /// Whether a directory is where it was once. A call that fails otherwise says nothing about that.
+    async fn is_there(&self, known: &DirectoryBehind) -> Result<bool, Failure> {
+        match self.core.backing().open_known(known).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_gone() => Ok(false),
+            Err(error) => Err(self.core.backing().failure(error)),
+        }
     }
 
     /// Where an inode is behind, whatever was moved above it.

@@ -335,6 +335,11 @@ impl Server {
         }
     }
 
+    /// Whether its store has so much room that nothing is evicted.
+    pub fn is_roomy(&self) -> bool {
+        self.core.is_roomy()
+    }
+
     /// Ids of what it has taken up since, and numbers of the inodes behind.
     pub fn taken_up(&self) -> Vec<(wire::FileId, u64)> {
         self.core.backing.as_ref().map_or_else(Vec::new, BackingUse::log)
