@@ -93,7 +93,8 @@ impl Walk<'_> {
 
 impl Servers {
     /// Resolves `path`, runs `operation` on what it names, and does both again where a symbolic link leads on or a
-    /// directory that was relied on has gone. Errors name the path.
+    /// directory that was relied on has gone. Errors name the path; `TimedOut` is one of them, where directories on it
+    /// are moved faster than it can be walked.
     pub(crate) async fn on_path<R>(
         &self,
         path: &[u8],
@@ -117,7 +118,7 @@ impl Servers {
                 Err(stale) => stale,
             };
             if !stale.again || !retries.again().await {
-                return Err(stale.request_error.about(path));
+                return Err(stale.into_error().about(path));
             }
         }
     }
@@ -388,6 +389,17 @@ struct Outdated {
 impl Outdated {
     fn no(request_error: RequestError) -> Outdated {
         Outdated { request_error, again: false }
+    }
+
+    /// For whoever is not to try again: that something was out of date is nothing that a caller could make use of.
+    fn into_error(self) -> RequestError {
+        match self.request_error.status() {
+            Status::StaleDirectory if self.again => {
+                let words = "others moved or removed directories on the path each time it was walked: try again";
+                RequestError::Local(Status::TimedOut, words.to_owned())
+            }
+            _ => self.request_error,
+        }
     }
 }
 

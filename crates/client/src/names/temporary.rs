@@ -31,13 +31,14 @@ impl FileSystem {
     /// Gives an open file a name: its first one if it was made without, else one more.
     ///
     /// Errors: `Exists`; `NotFound` for a file that has lost its last name or was made with `exclusive`; `NotPermitted`
-    /// for a directory; and others. They name `path`.
+    /// for a directory; `StaleFile` for a file that a server has lost; and others. They name `path`.
     pub async fn link_open(&self, file: &File, path: &[u8]) -> Result<()> {
         if file.kind == Kind::Directory {
             return Err(RequestError::local(Status::NotPermitted).about(path));
         }
         self.servers.adopt(file).await;
-        self.servers.on_path(path, async |target| link_open(&self.servers, file, target).await).await
+        let linked = self.servers.on_path(path, async |target| link_open(&self.servers, file, target).await).await?;
+        linked.map_err(|lost| lost.about(path))
     }
 }
 
@@ -60,7 +61,8 @@ pub(crate) async fn make_temporary(servers: &Servers, directory: &Directory, how
     Ok(reply.attributes)
 }
 
-async fn link_open(servers: &Servers, file: &File, target: &Target) -> Attempt<Resolution<()>> {
+/// Done is also what fails because the file is gone: another look at the path is of no use then.
+async fn link_open(servers: &Servers, file: &File, target: &Target) -> Attempt<Resolution<Attempt<()>>> {
     let entry = match target {
         Target::Itself(_) => return Err(RequestError::local(Status::Exists)),
         Target::Entry(entry) if entry.must_be_directory => return Err(RequestError::local(Status::NotFound)),
@@ -68,7 +70,12 @@ async fn link_open(servers: &Servers, file: &File, target: &Target) -> Attempt<R
     };
     servers.permit_change(entry, Wanted::Absent).await?;
     let request = LinkOpenRequest { file: file.id, to: entry.entry()? };
-    servers.ask(servers.home_of(file.id)?, Operation::LinkOpen, &request).await?;
-    servers.note_links(file.id, 1);
-    Ok(Resolution::Done(()))
+    match servers.ask(servers.home_of(file.id)?, Operation::LinkOpen, &request).await {
+        Ok(_) => servers.note_links(file.id, 1),
+        Err(lost) if lost.status() == Status::StaleFile && lost.id() == file.id => {
+            return Ok(Resolution::Done(Err(lost)));
+        }
+        Err(request_error) => return Err(request_error),
+    }
+    Ok(Resolution::Done(Ok(())))
 }
