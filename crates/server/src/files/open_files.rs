@@ -10,14 +10,15 @@
 //!    after them.
 //! 2. `orphans` are the inodes here with link count 0. They change with the inodes only.
 //! 3. An orphan is not reaped while a session has it open, nor, if it may be older than this life, while a session that
-//!    was known at the start has not said what it has open. Afterwards it is (`reap_orphans`).
+//!    was known at the start has not said what it has open, nor while one asks again and again to register it where
+//!    there is no room. Afterwards it is (`reap_orphans`).
 
 use crate::coordination::retry::Backoff;
 use crate::core::{Caller, Core, Failure};
 use crate::handlers::reap_orphan;
 use crate::process::options::Bounds;
 use crate::store::FastMap;
-use reactor::{Class, HazardPointers};
+use reactor::{Class, HazardPointers, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::{FileId, Kind, Status};
@@ -28,6 +29,8 @@ pub const REGISTRATION_SIZE: u64 = 64;
 const NUMBERS_SHIFT: u32 = 20;
 /// Orphans that are reaped in one go.
 const STEP_COUNT: usize = 64;
+/// Files that are awaited at a time.
+const AWAITED_MAX: usize = 65_536;
 
 /// See the module.
 #[derive(Default)]
@@ -48,6 +51,9 @@ pub struct OpenFiles {
     /// Files from this sequence on were made in this life, so that those sessions have nothing to say about them.
     first_new: Option<u64>,
     reaping: bool,
+    /// Files that sessions have open which found no room for that here: what they had open with a contact that is gone,
+    /// or held. Each with the time until which they are expected to ask again.
+    awaited: BTreeMap<u64, Nanos>,
     /// What clients hold, by connection.
     holders: BTreeMap<u64, Rc<HazardPointers>>,
 }
@@ -142,7 +148,26 @@ impl OpenFiles {
     /// Whether a file may be open. What leads to it in the attribute cache was taken away before
     /// (`Tables::may_be_open`).
     pub fn may_be_open(&self, file: FileId) -> bool {
-        self.may_be_claimed(file.0) || self.counts.contains_key(&file.0) || self.is_held(file.0)
+        self.may_be_claimed(file.0) || self.has_opener(file.0)
+    }
+
+    fn has_opener(&self, file: u64) -> bool {
+        self.counts.contains_key(&file) || self.awaited.contains_key(&file) || self.is_held(file)
+    }
+
+    /// Files stay until then whose registration was refused; those beyond the bound do not.
+    fn await_again(&mut self, files: &[FileId], until: Nanos) {
+        for file in files {
+            if self.awaited.len() < AWAITED_MAX || self.awaited.contains_key(&file.0) {
+                self.awaited.insert(file.0, until);
+            }
+        }
+    }
+
+    /// Nobody has asked again for what was to be asked for by now. When that is to be looked at next.
+    fn end_awaited(&mut self, now: Nanos) -> Option<Nanos> {
+        self.awaited.retain(|_, until| *until > now);
+        self.awaited.values().min().copied()
     }
 
     /// Whether a client holds a file.
@@ -227,9 +252,8 @@ impl OpenFiles {
             (false, Some(first_new)) => first_new,
             (false, None) => return Vec::new(),
         };
-        let free = self.orphans.range(after..).filter(|file| {
-            FileId(**file).sequence() >= first && !self.counts.contains_key(file) && !self.is_held(**file)
-        });
+        let is_free = |file: &&u64| FileId(**file).sequence() >= first && !self.has_opener(**file);
+        let free = self.orphans.range(after..).filter(is_free);
         free.take(STEP_COUNT).map(|file| FileId(*file)).collect()
     }
 
@@ -247,10 +271,37 @@ impl Core {
     }
 
     /// A number for opens that there are already: those of an earlier life, and of a contact that is gone. However many
-    /// the caller has open, for the contact had room for them; all together are bounded still.
+    /// the caller has open, for the contact had room for them; all together are bounded still. What there is no room
+    /// for is not given up while the caller asks again.
     pub fn reclaim_number(self: &Rc<Self>, caller: &Caller, files: &[FileId]) -> Result<u64, Failure> {
-        self.tables.borrow().open.check_room_of_all(caller.peer.session, files)?;
+        let room = self.tables.borrow().open.check_room_of_all(caller.peer.session, files);
+        if room.is_err() {
+            self.await_again(files);
+        }
+        room?;
         self.next_open_number()
+    }
+
+    fn await_again(self: &Rc<Self>, files: &[FileId]) {
+        let until = self.reactor.now() + self.options.session_grace;
+        let is_watched = {
+            let open = &mut self.tables.borrow_mut().open;
+            let is_watched = !open.awaited.is_empty();
+            open.await_again(files, until);
+            is_watched || open.awaited.is_empty()
+        };
+        if is_watched {
+            return;
+        }
+        let core = self.clone();
+        self.reactor.spawn(Class::Background, async move {
+            let mut next = Some(until);
+            while let Some(until) = next.filter(|_| !core.life.is_stopping()) {
+                core.reactor.sleep_until(until).await;
+                next = core.tables.borrow_mut().open.end_awaited(core.reactor.now());
+                core.reap_orphans();
+            }
+        });
     }
 
     /// Those of these files that are here and can be registered.
@@ -439,6 +490,26 @@ mod tests {
         open.note_inode(FILE, 1);
         assert!(open.reapable(0).is_empty());
         assert_eq!(open.counts(), (0, 0, 0));
+    }
+
+    /// Goal: an orphan for which a session found no room stays while it is asked for again, and not beyond; files beyond
+    /// the bound are not remembered.
+    #[test]
+    fn orphans_wait_for_room() {
+        let mut open = OpenFiles::default();
+        open.note_inode(FILE, 0);
+        open.await_again(&[FILE], 10);
+        open.await_again(&[FILE], 20);
+        assert!(open.may_be_open(FILE) && open.reapable(0).is_empty());
+        assert_eq!(open.end_awaited(10), Some(20));
+        assert!(open.reapable(0).is_empty());
+        let many: Vec<FileId> = (0..2 * AWAITED_MAX as u64).map(FileId).collect();
+        open.await_again(&many, 30);
+        assert_eq!(open.awaited.len(), AWAITED_MAX);
+        assert_eq!(open.end_awaited(20), Some(30));
+        assert_eq!(open.reapable(0), [FILE]);
+        assert_eq!(open.end_awaited(30), None);
+        assert!(open.awaited.is_empty());
     }
 
     /// Goal: what was made in this life need not wait for sessions of earlier ones, but for those that have it open.
