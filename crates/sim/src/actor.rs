@@ -87,11 +87,14 @@ impl Recorder {
         self.note(&format!("server {server} is started again"));
     }
 
-    /// Notes that a server answers, whose journal ended before record `recovered_end` when it started.
-    pub fn note_return(&self, server: u32, recovered_end: u64) {
-        let mut history = self.history.borrow_mut();
-        history.note_recovery(server, recovered_end);
-        history.note_return(server);
+    /// Notes that a server's journal ended before record `recovered_end` when its store was opened.
+    pub fn note_recovery(&self, server: u32, recovered_end: u64) {
+        self.history.borrow_mut().note_recovery(server, recovered_end);
+    }
+
+    /// Notes that a server answers.
+    pub fn note_return(&self, server: u32) {
+        self.history.borrow_mut().note_return(server);
     }
 
     fn finish(&self, index: usize, outcome: Outcome) {

@@ -214,10 +214,11 @@ impl Harness {
         let (sabotage, recorder) = (self.profile.sabotage, self.recorder.clone());
         let evicts = self.evicts.clone();
         reactor.spawn(Class::Metadata, async move {
-            let result = Server::start(&own, options).await.map_err(|error| error.to_string());
+            let result = Server::start_told(&own, options, |end| recorder.note_recovery(index, end)).await;
+            let result = result.map_err(|error| error.to_string());
             started.replace(Some(result.clone()));
             if let Ok(server) = result {
-                recorder.note_return(index, server.recovered_end());
+                recorder.note_return(index);
                 server.note_taken_up();
                 if evicts.get() {
                     let (reactor, server) = (own.clone(), server.clone());

@@ -109,6 +109,16 @@ impl Server {
     /// Creates or recovers the store in the directory, listens on the cluster's address of this server and serves.
     /// Errors say what to do; then nothing was started.
     pub async fn start(reactor: &Reactor, options: ServerOptions) -> Result<Server, StartError> {
+        Self::start_told(reactor, options, |_| {}).await
+    }
+
+    /// The same for simulations, which are told the first journal record that was not there before this start: as soon
+    /// as the store is open, for a life that ends while it starts has journalled more.
+    pub async fn start_told(
+        reactor: &Reactor,
+        options: ServerOptions,
+        recovered: impl FnOnce(u64),
+    ) -> Result<Server, StartError> {
         let server_count = options.cluster.server_count();
         let Some(address) = options.cluster.servers.get(options.index as usize).map(|server| server.address) else {
             return Err(StartError::NoSuchServer { index: options.index, server_count });
@@ -123,6 +133,7 @@ impl Server {
             None => None,
         };
         let (store, tables) = open_store(reactor, storage.clone(), &options)?;
+        recovered(store.recovered_end());
         let samples = Samples::open(&*storage);
         make_durable(&store, &options).await?;
         let backing = BackingUse::open(reactor, &options, &tables).await?;
@@ -264,11 +275,6 @@ impl Server {
     /// The first journal record that power loss would take, and the first that is still to be written.
     pub fn journal_limits(&self) -> (u64, u64) {
         self.core.store.journal_limits()
-    }
-
-    /// The first journal record that was not there when the server started.
-    pub fn recovered_end(&self) -> u64 {
-        self.core.store.recovered_end()
     }
 
     pub fn is_stopping(&self) -> bool {
