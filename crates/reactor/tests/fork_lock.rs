@@ -73,6 +73,7 @@ fn children_find_locks_free() {
 /// Goal: a fork waits for a holder that gets no core for a while, as on a machine whose cores are lent elsewhere.
 /// Method: a thread sleeps for longer than any turn of a scheduler while it holds a lock of its own.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test is about a thread that sleeps")]
 fn fork_waits_for_sleeping_holder() {
     static SLEPT_ON: ForkLock<bool> = ForkLock::new(|| true);
     let (sender, receiver) = std::sync::mpsc::channel();

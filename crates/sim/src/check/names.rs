@@ -8,7 +8,7 @@
 mod ahead;
 mod tree;
 
-use crate::history::{Action, Finding, Operation, Outcome};
+use crate::history::{Action, Finding, NEVER, Operation, Outcome};
 use crate::linearize::{self, Done, Horizon, Object, Span, Verdict};
 use crate::losses::{self, Losses, Setback, is_answered_by_client};
 use ahead::Ahead;
@@ -81,6 +81,40 @@ impl<'a> Names<'a> {
     fn is_mentioned_later(&self, id: FileId, operation: usize, done: &Done) -> bool {
         let mentions = self.mentions.get(&id).map_or(&[][..], Vec::as_slice);
         mentions.iter().any(|mention| *mention != operation && !done.contains(*mention))
+    }
+
+    /// Whether this is a return that comes to the same as one with an earlier guess of the same loss, which is enough.
+    fn is_guessed_before(&self, state: &Tree, operation: usize) -> bool {
+        let Some(position) = operation.checked_sub(self.operations.len()) else { return false };
+        let LossStep::Return { server, kept, .. } = self.steps[position] else { return false };
+        let is_of_same = |step: &&LossStep| matches!(step, LossStep::Return { kept: other, .. } if *other == kept);
+        let mut earlier = self.steps[..position].iter().filter(is_of_same).peekable();
+        if earlier.peek().is_none() || !state.undo.contains_key(&server) {
+            return false;
+        }
+        let after = state.after_step(self.steps[position], self.cluster);
+        earlier.any(|step| state.after_step(*step, self.cluster) == after)
+    }
+
+    /// See `Object::apply`; also for a return that is not needed.
+    fn apply_any(&self, state: &Tree, operation: usize, done: &Done) -> Option<Tree> {
+        let Some(&part) = self.operations.get(operation) else {
+            let own_count = self.operations.len();
+            let step = self.steps[operation - own_count];
+            if let LossStep::Return { kept, .. } = step
+                && !done.contains(own_count + kept)
+            {
+                return None;
+            }
+            let after = state.after_step(step, self.cluster)?;
+            let vanished = self.lost(state, &after).any(|id| self.is_mentioned_later(id, operation, done));
+            return (!vanished).then_some(after);
+        };
+        let after = self.after(state, part)?;
+        if self.lost(state, &after).any(|id| self.is_mentioned_later(id, operation, done)) {
+            return None;
+        }
+        (!matches!(part.1.outcome, Outcome::Unknown(_)) || after != *state).then_some(after)
     }
 
     /// The state after a part of an operation. `None` when what was told is not true.
@@ -165,13 +199,14 @@ impl Object for Names<'_> {
         if let Some(end) = self.ahead.never_empty(state, done) {
             return Some(end);
         }
-        // What a loss of power takes back may bring an inode anywhere.
-        let own_count = self.operations.len();
-        let keeps = (0..self.steps.len()).all(|step| done.contains(own_count + step));
-        if !keeps {
-            return None;
-        }
-        self.ahead.name_in_the_way(state, done).or_else(|| self.ahead.hopeless_look(state, done))
+        // What a loss of power takes back may bring an inode anywhere: only looks that end before are judged.
+        let left = self.steps.iter().enumerate().filter(|(step, _)| !done.contains(self.operations.len() + step));
+        let returns = left.filter_map(|(_, step)| match step {
+            LossStep::Return { from, .. } => Some(*from),
+            LossStep::Keep(_) => None,
+        });
+        let until = returns.min().unwrap_or(NEVER);
+        self.ahead.name_in_the_way(state, done, until).or_else(|| self.ahead.hopeless_look(state, done, until))
     }
 
     fn is_same(&self, before: &Tree, after: &Tree, _look: usize) -> bool {
@@ -179,23 +214,7 @@ impl Object for Names<'_> {
     }
 
     fn apply(&self, state: &Tree, operation: usize, done: &Done) -> Option<Tree> {
-        let Some(&part) = self.operations.get(operation) else {
-            let own_count = self.operations.len();
-            let step = self.steps[operation - own_count];
-            if let LossStep::Return { kept, .. } = step
-                && !done.contains(own_count + kept)
-            {
-                return None;
-            }
-            let after = state.after_step(step, self.cluster)?;
-            let vanished = self.lost(state, &after).any(|id| self.is_mentioned_later(id, operation, done));
-            return (!vanished).then_some(after);
-        };
-        let after = self.after(state, part)?;
-        if self.lost(state, &after).any(|id| self.is_mentioned_later(id, operation, done)) {
-            return None;
-        }
-        (!matches!(part.1.outcome, Outcome::Unknown(_)) || after != *state).then_some(after)
+        if self.is_guessed_before(state, operation) { None } else { self.apply_any(state, operation, done) }
     }
 }
 
@@ -340,8 +359,9 @@ fn loss_steps(
         steps.push(LossStep::Keep(server));
         spans.push(Span { start, ..keep_span });
         for guess in guesses.iter().copied() {
-            steps.push(LossStep::Return { server, kept, guess });
-            spans.push(if keeps { setback.late_return_span() } else { setback.return_span() });
+            let span = if keeps { setback.late_return_span() } else { setback.return_span() };
+            steps.push(LossStep::Return { server, kept, guess, from: span.start });
+            spans.push(span);
         }
     }
     (steps, spans)

@@ -1,6 +1,6 @@
 //! What is at some names and under them, and what operations and losses of power make of it.
 
-use crate::history::{Action, Operation, Outcome, Path};
+use crate::history::{Action, Moment, Operation, Outcome, Path};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{Cluster, FileId, Kind, Status};
 
@@ -67,11 +67,13 @@ pub(super) struct Changes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LossStep {
     Keep(u32),
-    /// Of the returns of one loss the first that has its place counts; `kept` is the position of its `Keep`.
+    /// Of the returns of one loss the first that has its place counts; `kept` is the position of its `Keep`. It has none
+    /// before the moment `from`.
     Return {
         server: u32,
         kept: usize,
         guess: Guess,
+        from: Moment,
     },
 }
 
