@@ -23,14 +23,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::{FileId, Kind, Status};
 
-/// Bytes of one registration, in both tables.
+/// Bytes of one registration, in both tables, and of one that is awaited at most.
 pub const REGISTRATION_SIZE: u64 = 64;
 /// Opens for one number of `Core::next_number`.
 const NUMBERS_SHIFT: u32 = 20;
 /// Orphans that are reaped in one go.
 const STEP_COUNT: usize = 64;
 /// Files that are awaited at a time.
-const AWAITED_MAX: usize = 65_536;
+pub const AWAITED_MAX: usize = 65_536;
 
 /// See the module.
 #[derive(Default)]

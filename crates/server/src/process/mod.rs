@@ -419,7 +419,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("outcomes of sessions", sessions * window * (OUTCOME_SIZE_MAX as u64 + 64)),
         ("requests under way", connections * window * 2048),
         ("listings on their way", handlers::LISTING_BYTES_MAX + connections * window * 8192),
-        ("open files", bounds.open_files as u64 * open_files::REGISTRATION_SIZE),
+        ("open files", (bounds.open_files + open_files::AWAITED_MAX) as u64 * open_files::REGISTRATION_SIZE),
         ("values of extended attributes on their way", connections * EXTENDED_SIZE_MAX as u64 * 2),
         ("permits, and who waits for them", (bounds.permits + bounds.permit_waiters) as u64 * 256),
         ("locks of files, and who waits for them", ((bounds.lock_ranges + bounds.lock_waiters) * 128) as u64),
