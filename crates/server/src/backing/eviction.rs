@@ -58,13 +58,37 @@ pub struct Eviction {
     /// Which chunks have to stay, by file.
     in_use: RefCell<FastMap<u64, ChunkRanges>>,
     /// Those that do so up to a time.
-    held: RefCell<FastMap<(u64, u64), Nanos>>,
+    held: RefCell<HeldChunks>,
     /// Candidates that were taken from sight, in the order in which they go.
     next: RefCell<VecDeque<CleanKey>>,
     /// Requests that wait for something to become clean, and how far flushes had come when they were asked for last.
     waiting: Cell<usize>,
     is_asking: Cell<bool>,
     flushes: Cell<Option<FlushesKnown>>,
+}
+
+/// Chunks of files that stay up to a time: another server is about to have something written to them. Of too many those
+/// that come last are not held, and may have to be fetched again.
+#[derive(Default)]
+struct HeldChunks(FastMap<(u64, u64), Nanos>);
+
+impl HeldChunks {
+    fn hold(&mut self, key: (u64, u64), now: Nanos, until: Nanos) {
+        if self.0.len() >= HELD_MAX {
+            self.0.retain(|_, until| *until > now);
+        }
+        if self.0.len() < HELD_MAX || self.0.contains_key(&key) {
+            self.0.insert(key, until);
+        }
+    }
+
+    fn is_held(&self, key: (u64, u64), now: Nanos) -> bool {
+        self.0.get(&key).is_some_and(|until| *until > now)
+    }
+
+    fn release(&mut self, key: (u64, u64)) {
+        self.0.remove(&key);
+    }
 }
 
 /// Tickets of the flushes that began and ended last, what that one has done, and bytes that all have written.
@@ -88,8 +112,7 @@ impl Drop for CleanWait<'_> {
 impl Eviction {
     fn needs(&self, file: u64, index: u64, now: Nanos) -> bool {
         let has = |ranges: &ChunkRanges| ranges.iter().any(|(from, to)| (*from..*to).contains(&index));
-        self.in_use.borrow().get(&file).is_some_and(has)
-            || self.held.borrow().get(&(file, index)).is_some_and(|until| *until > now)
+        self.in_use.borrow().get(&file).is_some_and(has) || self.held.borrow().is_held((file, index), now)
     }
 }
 
@@ -160,19 +183,12 @@ impl Core {
         ChunkUse { core: self.clone(), file, ranges }
     }
 
-    /// Has them stay for a while: another server is about to have something written to them. If they are too many those
-    /// that come last are not held, and may have to be fetched again.
+    /// Has them stay for a while.
     pub(super) fn hold_chunks(&self, chunk_use: &ChunkUse) {
         let now = self.reactor.now();
         let mut held = self.backing().eviction.held.borrow_mut();
         for index in chunk_use.ranges.iter().flat_map(|(from, to)| *from..*to) {
-            let key = (chunk_use.file.0, index);
-            if held.len() >= HELD_MAX {
-                held.retain(|_, until| *until > now);
-            }
-            if held.len() < HELD_MAX || held.contains_key(&key) {
-                held.insert(key, now + 2 * self.options.timeout);
-            }
+            held.hold((chunk_use.file.0, index), now, now + 2 * self.options.timeout);
         }
     }
 
@@ -181,7 +197,7 @@ impl Core {
         let Some(backing) = &self.backing else { return };
         let mut held = backing.eviction.held.borrow_mut();
         for piece in pieces {
-            held.remove(&(file.0, piece.chunk_index));
+            held.release((file.0, piece.chunk_index));
         }
     }
 
@@ -412,5 +428,28 @@ impl Core {
             });
         }
         CleanWait(eviction)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: chunks are held up to their time, no more than so many, and those that are held already longer all the
+    /// same; those whose time is over make room.
+    #[test]
+    fn held_chunks_are_bounded() {
+        let mut held = HeldChunks::default();
+        (0..2 * HELD_MAX as u64).for_each(|index| held.hold((1, index), 0, 10));
+        assert_eq!(held.0.len(), HELD_MAX);
+        assert!(held.is_held((1, 0), 9) && !held.is_held((1, 0), 10) && !held.is_held((1, HELD_MAX as u64), 9));
+        held.hold((1, 5), 5, 20);
+        held.hold((2, 0), 9, 20);
+        assert!(held.is_held((1, 5), 19) && !held.is_held((2, 0), 9));
+        held.release((1, 7));
+        held.hold((2, 0), 9, 20);
+        assert!(held.is_held((2, 0), 19) && !held.is_held((1, 7), 9));
+        held.hold((2, 1), 10, 20);
+        assert_eq!(held.0.len(), 3);
     }
 }

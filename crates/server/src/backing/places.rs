@@ -318,14 +318,14 @@ impl Core {
         let Some(known) = carried.place.as_ref().filter(|known| known.inode != 0) else { return Ok(None) };
         let mut anew = DirectoryBehind { path: known.path.as_slice().into(), inode: known.inode };
         let mut opened = backing.open_known(&anew).await;
+        let is_gone = |opened: &Result<_, BackingError>| opened.as_ref().is_err_and(BackingError::is_gone);
         let next = carried.next.as_ref().filter(|next| next.inode == anew.inode);
-        if let Some(next) = next.filter(|_| opened.is_err()) {
+        if let Some(next) = next.filter(|_| is_gone(&opened)) {
             anew.path = next.path.as_slice().into();
             opened = backing.open_known(&anew).await;
         }
         for way in std::iter::once(known).chain(next) {
-            let is_open = !opened.as_ref().is_err_and(BackingError::is_gone);
-            if is_open || way.parent == FileId::default() || asked.contains(&way.parent) {
+            if !is_gone(&opened) || way.parent == FileId::default() || asked.contains(&way.parent) {
                 continue;
             }
             let (parent, _) = self.open_behind_for(way.parent, deadline, asked.to_vec()).await?;
