@@ -82,6 +82,7 @@ mpiio:
 
 mpiio-test: mpiio
 	@sh mpiio/tests/run.sh $(RELEASE) $(MPIIO) $(MPICC) $(MPIIO_TESTS)
+	@sh mpiio/tests/faults.sh $(RELEASE) $(MPIIO) $(MPICC) $(MPIIO_FAULTS)
 
 # Contents, links and pictures of the book, and every command that it shows.
 book-test: build

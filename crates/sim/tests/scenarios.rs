@@ -651,3 +651,37 @@ fn listing_in_pages() {
     }
     assert!(listings > 5, "the directory was listed {listings} times");
 }
+
+/// Goal: a read at a server that has gone takes no longer than that is waited for once, also where the client was about
+/// to ask it for places in the memory that it lends.
+/// Method: a client reads a chunk, and other ones when the server is cut off, of which it does not hear.
+#[test]
+fn a_server_that_is_gone_is_waited_for_once() {
+    const TIMEOUT: Nanos = 10 * SECOND;
+    let overrides = Overrides { no_faults: true, servers: Some(1), ..Overrides::default() };
+    let mut profile = Profile::new(1, &overrides);
+    profile.remember_all();
+    (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
+    (profile.stable_media, profile.checksums, profile.short_circuit) = (false, false, true);
+    (profile.client_timeout, profile.server_timeout) = (TIMEOUT, 2 * SECOND);
+    let harness = Harness::new(&profile, false);
+    harness.wait_for_servers(LIMIT).expect("servers start");
+    let client = harness.add_client();
+    let file = run(&harness, &client, async |fs| {
+        let file = fs.open(b"/f", &creating()).await.expect("made");
+        let bytes = [7; 64 * CHUNK_SIZE as usize];
+        assert_eq!(fs.write_at(&file, &bytes, 0).await, Ok(bytes.len()));
+        let mut place = [0; CHUNK_SIZE as usize];
+        assert_eq!(fs.read_at(&file, &mut place, 0).await, Ok(place.len()));
+        file
+    });
+    harness.world.partition(client.node, harness.node(0));
+    let before = harness.world.now();
+    let read = run(&harness, &client, async move |fs| {
+        let mut place = [0; 2 * CHUNK_SIZE as usize];
+        fs.read_at(&file, &mut place, 40 * u64::from(CHUNK_SIZE)).await
+    });
+    let took = harness.world.now() - before;
+    assert!(took < TIMEOUT + TIMEOUT / 5, "{took} ns");
+    assert_eq!(read.map_err(|error| error.status), Err(Status::TimedOut));
+}

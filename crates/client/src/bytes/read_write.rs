@@ -466,7 +466,7 @@ impl Servers {
         let size = ranges.iter().map(|range| range.size_before(end)).sum::<u64>() as usize;
         let mut shares = deal(&self.cluster, file.id, &file.layout, (ranges, end), Destination::new(places));
         if let [share] = &mut shares[..] {
-            let is_read = self.read_short_circuit(file, share, size).await && valid();
+            let is_read = self.read_short_circuit(file, share, size).await? && valid();
             if is_read {
                 self.count_read(share.server, share.size);
             }
@@ -476,7 +476,7 @@ impl Servers {
             return Ok(false);
         }
         let read = join_all(shares.iter_mut().map(|share| self.read_short_circuit(file, share, size))).await;
-        let is_read = read.into_iter().all(|read| read) && valid();
+        let is_read = read.into_iter().collect::<Attempt<Vec<bool>>>()?.into_iter().all(|read| read) && valid();
         if is_read {
             shares.iter().for_each(|share| self.count_read(share.server, share.size));
         }

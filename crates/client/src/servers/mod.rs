@@ -410,7 +410,7 @@ fn call_for<'a>(user: Option<&Credentials>, operation: Operation, params: &impl 
 }
 
 /// Whether a failure is what a server has answered.
-fn is_answer(status: Status) -> bool {
+pub(crate) fn is_answer(status: Status) -> bool {
     !matches!(status, Status::Unreachable | Status::TimedOut | Status::OutcomeUnknown)
 }
 

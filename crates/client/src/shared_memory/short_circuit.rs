@@ -7,8 +7,9 @@
 //! moved on, it asks anew, and in the end reads as everybody else does.
 
 use crate::bytes::stripe::Share;
+use crate::error::Attempt;
 use crate::open_files::file::{File, OpenHow};
-use crate::servers::{Common, Servers};
+use crate::servers::{Common, Servers, is_answer};
 use crate::shared_memory::snapshot::{CellVersion, Snapshot};
 use reactor::channel::Call;
 use reactor::{Nanos, StoreMapping};
@@ -178,21 +179,27 @@ impl ChunkPlaces {
 
 impl Servers {
     /// Reads a share of a read of `size` bytes from the region that its server lends. False if it has to be read
-    /// through the server; what is in the caller's memory then has no meaning.
-    pub(crate) async fn read_short_circuit(&self, file: &File, share: &mut Share<IoSliceMut<'_>>, size: usize) -> bool {
+    /// through the server; what is in the caller's memory then has no meaning. Errors: those of a server that does not
+    /// answer, which is not to be waited for twice.
+    pub(crate) async fn read_short_circuit(
+        &self,
+        file: &File,
+        share: &mut Share<IoSliceMut<'_>>,
+        size: usize,
+    ) -> Attempt<bool> {
         for _ in 0..ATTEMPTS_MAX {
             match self.copy_known(file, &share.pieces, &mut share.slices).await {
-                Found::Copied(_) => return true,
-                Found::Hole => return false,
+                Found::Copied(_) => return Ok(true),
+                Found::Hole => return Ok(false),
                 Found::Unknown => {}
             }
             let wanted = |mapping: &Rc<StoreMapping>| size >= SIZE_MIN || mapping.is_simulated();
-            let Some(mapping) = self.mapping(share.server).filter(wanted) else { return false };
-            if !self.locate(file, share, mapping).await {
-                return false;
+            let Some(mapping) = self.mapping(share.server).filter(wanted) else { return Ok(false) };
+            if !self.locate(file, share, mapping).await? {
+                return Ok(false);
             }
         }
-        matches!(self.copy_known(file, &share.pieces, &mut share.slices).await, Found::Copied(_))
+        Ok(matches!(self.copy_known(file, &share.pieces, &mut share.slices).await, Found::Copied(_)))
     }
 
     /// A piece of each chunk of a share, and of each that is likely to be read next.
@@ -213,11 +220,11 @@ impl Servers {
     }
 
     /// Asks where the bytes of all chunks of a share are. False if the server does not say.
-    async fn locate(&self, file: &File, share: &Share<IoSliceMut<'_>>, mapping: Rc<StoreMapping>) -> bool {
+    async fn locate(&self, file: &File, share: &Share<IoSliceMut<'_>>, mapping: Rc<StoreMapping>) -> Attempt<bool> {
         let mut pieces = self.pieces_ahead(file, share);
         let mut is_told = false;
         for _ in 0..QUESTIONS_MAX {
-            let (count, last) = self.ask_for_places(file, share.server, pieces, &mapping).await;
+            let (count, last) = self.ask_for_places(file, share.server, pieces, &mapping).await?;
             is_told |= count > 0;
             // With so many places not all chunks may have been told of: those behind the last that was are left.
             let is_left = |chunk: &u64| count > PLACE_COUNT_MAX / 2 && *chunk > last;
@@ -229,7 +236,7 @@ impl Servers {
             }
             pieces = Pieces(left);
         }
-        is_told
+        Ok(is_told)
     }
 
     /// Asks where the bytes of chunks are. Returns the number of places that were told, and the last chunk among them.
@@ -239,11 +246,15 @@ impl Servers {
         server: u32,
         pieces: Pieces,
         mapping: &Rc<StoreMapping>,
-    ) -> (usize, u64) {
+    ) -> Attempt<(usize, u64)> {
         const NOTHING: (usize, u64) = (0, 0);
         let request = DataRequest { file: file.id, layout: file.layout, pieces, sums: Vec::new() }.to_bytes();
-        let Ok(reply) = self.send(server, Call::encoded(Operation::Locate, request)).await else { return NOTHING };
-        let Ok(reply) = LocateReply::from_bytes(&reply.params) else { return NOTHING };
+        let reply = match self.send(server, Call::encoded(Operation::Locate, request)).await {
+            Err(request_error) if !is_answer(request_error.status()) => return Err(request_error),
+            Err(_) => return Ok(NOTHING),
+            Ok(reply) => reply,
+        };
+        let Ok(reply) = LocateReply::from_bytes(&reply.params) else { return Ok(NOTHING) };
         let mut places = reply.places.as_slice();
         while let Some(first) = places.first() {
             let count = places.iter().take_while(|place| place.chunk == first.chunk).count();
@@ -253,7 +264,7 @@ impl Servers {
             self.places.put(file.id, first.chunk, known);
             places = rest;
         }
-        (reply.places.len(), reply.places.last().map_or(0, |place| place.chunk))
+        Ok((reply.places.len(), reply.places.last().map_or(0, |place| place.chunk)))
     }
 
     /// Copies pieces of a file, one behind the other, from places that are known. Each chunk counts for itself, as with
