@@ -5,7 +5,8 @@
 #
 #   faults.sh PROGRAMS LIBRARY-DIRECTORY MPICC [MODE...]
 #
-# MPIEXEC: the command that goes before "-n 4" (mpiexec). TRANSPORT: of the servers (tcp: permits are given by messages).
+# MPIEXEC: the command that goes before "-n 4" (mpiexec). TRANSPORT: of the servers (tcp, where permits are given by
+# messages).
 set -eu
 
 programs=$(cd "$1" && pwd) library=$(cd "$2" && pwd)/libtabane_mpiio.so mpicc=$3
@@ -36,6 +37,7 @@ fail() {
 # begin KIND MODE: a job of all processes, in the background.
 begin() {
     rm -f "$FAULTS_STOP"
+    : >"$work/out"
     "$tabane" mkdir "/$1-$2"
     # shellcheck disable=SC2086 # MPIEXEC has options
     timeout 180 $MPIEXEC -n "$PROCESSES" env LD_PRELOAD="$library" "$work/faults" "$1" "tabane:/$1-$2" "$2" \
@@ -72,7 +74,8 @@ kill_server() {
 }
 
 $mpicc -std=gnu11 -Wall -Wextra -O1 -o "$work/faults" "$sources/faults.c" -lpthread
-"$tabane" up --servers 2 --run-directory "$run" --store memory:size=256M --transport "$TRANSPORT" --timeout-ms 4000 >/dev/null
+"$tabane" up --servers 2 --run-directory "$run" --store memory:size=256M --transport "$TRANSPORT" \
+    --timeout-ms 4000 >/dev/null
 export TABANE_CLUSTER="$run"
 
 for mode in ${*:-list node stripe view}; do
@@ -111,4 +114,5 @@ wait_for_rounds 2 "$mode"
 kill_server 1
 end "$mode, a server that is gone"
 grep -q ': failed: tabane: .*server 1' "$work/out" || fail "$mode: the server that is gone is not named"
-echo "faults: $mode: a server that is gone: $(grep -o '^[a-z_]*: failed\|after .* s' "$work/out" | xargs) $(grep -o "file .*" "$work/out" | cut -c1-90)"
+told=$(grep -o '^[a-z_]*: failed\|after .* s' "$work/out" | xargs)
+echo "faults: $mode: a server that is gone: $told: $(grep -o "file .*" "$work/out" | cut -c1-90)"
