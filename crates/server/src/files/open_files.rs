@@ -492,7 +492,7 @@ mod tests {
         assert_eq!(open.counts(), (0, 0, 0));
     }
 
-    /// Goal: an orphan for which a session found no room stays while it is asked for again, and not beyond; files beyond
+    /// Goal: an orphan for which a session found no room stays while it is asked for again, and no longer; files beyond
     /// the bound are not remembered.
     #[test]
     fn orphans_wait_for_room() {

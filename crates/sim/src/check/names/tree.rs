@@ -67,8 +67,8 @@ pub(super) struct Changes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LossStep {
     Keep(u32),
-    /// Of the returns of one loss the first that has its place counts; `kept` is the position of its `Keep`. It has none
-    /// before the moment `from`.
+    /// Of the returns of one loss the first that has its place counts, which is not before the moment `from`; `kept` is
+    /// the position of its `Keep`.
     Return {
         server: u32,
         kept: usize,
