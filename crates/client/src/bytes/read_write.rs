@@ -475,8 +475,11 @@ impl Servers {
         if !shares.iter().all(|share| self.may_short_circuit(share.server)) {
             return Ok(false);
         }
-        let read = join_all(shares.iter_mut().map(|share| self.read_short_circuit(file, share, size))).await;
-        let is_read = read.into_iter().collect::<Attempt<Vec<bool>>>()?.into_iter().all(|read| read) && valid();
+        let mut is_read = true;
+        for read in join_all(shares.iter_mut().map(|share| self.read_short_circuit(file, share, size))).await {
+            is_read &= read?;
+        }
+        is_read = is_read && valid();
         if is_read {
             shares.iter().for_each(|share| self.count_read(share.server, share.size));
         }
