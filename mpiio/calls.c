@@ -3,6 +3,7 @@
  * for their handles are MPI's. Calls on other files go on to MPI.
  */
 #include "collective.h"
+#include "context.h"
 #include "requests.h"
 #include "transfer.h"
 
@@ -83,7 +84,10 @@ static void open_descriptor(struct file *file, int flags, struct problem *proble
     if (problem->class != MPI_SUCCESS)
         return;
     const struct hints *hints = &file->collective.hints;
-    struct tabane_layout layout = {.chunk_size = hints->unit, .width = hints->factor, .first = hints->first};
+    struct tabane_layout layout = {
+        .chunk_size = hints->unit, .width = hints->factor, .run = hints->run, .first = hints->first};
+    if (flags & O_CREAT)
+        context_layout(file, &layout);
     file->descriptor = tabane_open_layout(file->path, flags, 0666, &layout);
     if (file->descriptor < 0)
         fail_errno(problem, "open");
@@ -112,6 +116,7 @@ static void share_path(struct file *file, struct problem *problem) {
 
 static void free_file(struct file *file) {
     collective_close(&file->collective);
+    context_drop(&file->context);
     view_drop(&file->view);
     if (file->comm != MPI_COMM_NULL)
         PMPI_Comm_free(&file->comm);
@@ -163,6 +168,7 @@ static void open_all(struct file *file, MPI_Info info, struct problem *problem) 
     view_make(&file->view, 0, MPI_BYTE, MPI_BYTE, "native", 1, problem);
     file->position = agree(file, problem, file->position, NULL);
     file->shared_start = file->position;
+    clock_gettime(CLOCK_MONOTONIC, &file->context.opened);
 }
 
 /* `path` and `problem` are what the first process knows of the name. */
@@ -232,13 +238,18 @@ OFFERED int MPI_File_close(MPI_File *fh) {
     if (!file)
         return ORIGINAL(MPI_File_close)(fh);
     struct problem problem = {0};
-    int64_t is_used = shared_is_used(file);
+    int is_used = shared_is_used(file);
+    int64_t moved = context_finish(file);
     shared_close(file);
     /* The first process comes last: what the others have open rests on what it has. */
     if (file->rank != 0 && tabane_close(file->descriptor) != 0)
         fail_errno(&problem, "close");
-    is_used = agree(file, &problem, is_used, NULL);
+    /* Whether any process has used the shared pointer, and the most bytes that one has moved. */
+    int64_t told = agree(file, &problem, (int64_t)is_used << 62 | moved, NULL);
+    is_used = told >> 62 & 1;
     struct problem last = {0};
+    if (problem.class == MPI_SUCCESS)
+        context_close(file, file->amode & MPI_MODE_DELETE_ON_CLOSE ? 0 : told & ~(INT64_C(1) << 62));
     if (file->rank == 0 && tabane_close(file->descriptor) != 0)
         fail_errno(&last, "close");
     agree(file, &last, 0, NULL);
@@ -341,6 +352,8 @@ static int get_info(struct file *file, MPI_Info *info) {
         return result;
     tell(*info, "striping_unit", (long long)layout.chunk_size);
     tell(*info, "striping_factor", layout.width);
+    if (!layout.is_hashed)
+        tell(*info, "tabane_run", layout.run);
     if (!layout.is_hashed)
         tell(*info, "start_iodevice", layout.first);
     hints_tell(file, *info);
@@ -642,19 +655,24 @@ static int64_t place_of(struct file *file, const struct access *access, struct p
     return position;
 }
 
-/* With `is_collective` all processes do this together. */
+/* With `is_collective` all processes do this together, and learn of each other's problems. */
 static int64_t perform(struct file *file, const struct access *access, int is_collective, struct problem *problem) {
+    struct timespec start;
+    clock_gettime(CLOCK_MONOTONIC, &start);
     int64_t position = place_of(file, access, problem);
     int64_t (*move)(struct file *, int, int64_t, void *, int64_t, MPI_Datatype, struct problem *) =
         is_collective ? transfer_collective : transfer;
-    return move(file, access->is_write, position, access->buffer, access->count, access->type, problem);
+    int64_t moved = move(file, access->is_write, position, access->buffer, access->count, access->type, problem);
+    if (is_collective)
+        agree(file, problem, 0, NULL);
+    if (problem->class == MPI_SUCCESS)
+        context_note(file, access->is_write, position, moved, seconds_since(&start), is_collective);
+    return moved;
 }
 
 static int blocking(struct file *file, const struct access *access, int is_collective, MPI_Status *status) {
     struct problem problem = {0};
     int64_t moved = perform(file, access, is_collective, &problem);
-    if (is_collective)
-        agree(file, &problem, 0, NULL);
     fill_status(status, moved);
     return raise_problem(file->handle, &problem);
 }
@@ -667,7 +685,6 @@ static int begin_split(struct file *file, const struct access *access, enum spli
     if (!is_free)
         fail(&problem, MPI_ERR_IO, "tabane: one split collective call at a time may be under way on a file");
     int64_t moved = perform(file, access, 1, &problem);
-    agree(file, &problem, 0, NULL);
     if (problem.class == MPI_SUCCESS) {
         pthread_mutex_lock(&file->lock);
         file->split = split, file->split_size = moved;
@@ -702,6 +719,9 @@ static int nonblocking(struct file *file, const struct access *access, MPI_Reque
         moved = transfer(file, access->is_write, position, access->buffer, access->count, access->type, &problem);
     if (problem.class != MPI_SUCCESS)
         return raise_problem(file->handle, &problem);
+    /* Nobody has waited for it. */
+    int64_t size = started ? data_size(file, access->count, access->type) : moved;
+    context_note(file, access->is_write, position, size, 0, 0);
     return request_make(file, started, moved, &problem, request);
 }
 

@@ -3,6 +3,7 @@
  * processes that combine.
  */
 #include "collective.h"
+#include "context.h"
 
 #include <tabane.h>
 
@@ -13,8 +14,6 @@
 /* Bounds of cb_buffer_size. */
 #define BUFFER_SIZE_LEAST (INT64_C(64) << 10)
 #define BUFFER_SIZE_MAX (INT64_C(1) << 30)
-/* Pieces that are looked at to find how large they are. */
-#define SAMPLE_COUNT_MAX 64
 
 static const char *const mode_names[MODE_COUNT] = {"auto", "list", "node", "stripe", "view"};
 
@@ -67,15 +66,14 @@ static void hint_romio(MPI_Info info, const char *key, int32_t *mode, struct pro
              words);
 }
 
-static void hint_turns(MPI_Info info, struct hints *hints, struct problem *problem) {
+static void hint_switch(MPI_Info info, const char *key, int32_t *is_on, struct problem *problem) {
     char words[MPI_MAX_INFO_VAL + 1];
-    if (!hint(info, "tabane_turns", words))
+    if (!hint(info, key, words))
         return;
     if (!strcmp(words, "enable") || !strcmp(words, "disable"))
-        hints->has_turns = words[0] == 'e';
+        *is_on = words[0] == 'e';
     else
-        fail(problem, MPI_ERR_INFO_VALUE, "tabane: the hint tabane_turns is enable or disable, and not \"%.40s\"",
-             words);
+        fail(problem, MPI_ERR_INFO_VALUE, "tabane: the hint %s is enable or disable, and not \"%.40s\"", key, words);
 }
 
 static void hints_read(struct hints *hints, MPI_Info info, struct problem *problem) {
@@ -83,14 +81,17 @@ static void hints_read(struct hints *hints, MPI_Info info, struct problem *probl
     hint_mode(info, hints, problem);
     hint_romio(info, "romio_cb_read", &hints->mode_of_reads, problem);
     hint_romio(info, "romio_cb_write", &hints->mode_of_writes, problem);
-    hint_turns(info, hints, problem);
+    hint_switch(info, "tabane_turns", &hints->has_turns, problem);
+    hint_switch(info, "tabane_context", &hints->has_context, problem);
     hint_number(info, "cb_nodes", 1, INT32_MAX, &count, problem);
     hint_number(info, "cb_buffer_size", BUFFER_SIZE_LEAST, BUFFER_SIZE_MAX, &hints->buffer_size, problem);
     hints->aggregator_count = (int32_t)count;
-    int64_t unit = 0, factor = 0, first = -1;
+    int64_t unit = 0, factor = 0, first = -1, run = 0;
     hint_number(info, "striping_unit", 1, INT32_MAX, &unit, problem);
     hint_number(info, "striping_factor", 1, INT32_MAX, &factor, problem);
     hint_number(info, "start_iodevice", 0, INT32_MAX, &first, problem);
+    hint_number(info, "tabane_run", 1, INT32_MAX, &run, problem);
+    hints->run = run > 0 ? (int32_t)run : hints->run;
     hints->unit = unit > 0 ? (int32_t)unit : hints->unit;
     hints->factor = factor > 0 ? (int32_t)factor : hints->factor;
     hints->first = first >= 0 ? (int32_t)first : hints->first;
@@ -107,7 +108,7 @@ void hints_of_environment(struct file *file, struct problem *problem) {
     const char *given = getenv("TABANE_MPIIO_HINTS");
     MPI_Info info = MPI_INFO_NULL;
     char words[1024], *rest = words, *pair;
-    if (given && file->rank == 0) {
+    if (given && *given && file->rank == 0) {
         snprintf(words, sizeof words, "%s", given);
         PMPI_Info_create(&info);
         while ((pair = strsep(&rest, ",")) != NULL) {
@@ -158,6 +159,7 @@ void hints_tell(const struct file *file, MPI_Info info) {
     PMPI_Info_set(info, "romio_cb_read", romio_word(hints->mode_of_reads));
     PMPI_Info_set(info, "romio_cb_write", romio_word(hints->mode_of_writes));
     PMPI_Info_set(info, "tabane_turns", hints->has_turns ? "enable" : "disable");
+    PMPI_Info_set(info, "tabane_context", hints->has_context ? "enable" : "disable");
     if (hints->buffer_size > 0) {
         snprintf(words, sizeof words, "%lld", (long long)hints->buffer_size);
         PMPI_Info_set(info, "cb_buffer_size", words);
@@ -170,32 +172,13 @@ void hints_tell(const struct file *file, MPI_Info info) {
 
 /* ---- The mode of an access ---- */
 
-/* Counts pieces, of the file or of memory. */
-struct sample {
-    int64_t count, size;
-};
-
-static int count_piece(void *context, int64_t displacement, int64_t size) {
-    struct sample *sample = context;
-    (void)displacement;
-    sample->count++, sample->size += size;
-    return sample->count == SAMPLE_COUNT_MAX;
-}
-
-/* Pieces of the file that an access has, by the size of its first ones. */
-static int64_t piece_count(const struct view *view, int64_t position, int64_t size) {
-    struct sample sample = {0};
-    if (size == 0 || view->is_contiguous)
-        return size > 0;
-    shape_walk(view->tiles, view->base, position, position + size, count_piece, &sample);
-    return sample.size > 0 ? size / (sample.size / sample.count > 0 ? sample.size / sample.count : 1) : 0;
-}
-
 /* What the processes know of an access together. */
 struct survey {
     int64_t problems, unfit; /* processes that failed already, and that can only take MODE_LIST */
     int64_t bytes, pieces, remote; /* in all; servers on other nodes, for each process */
     int64_t low, high;             /* from the first to the last byte */
+    int64_t knows_series;            /* whether this is not the first file of its series */
+    struct experience experience[2]; /* what is known of lists, and of combining; both of the first process alone */
 };
 
 static void join_surveys(void *from, void *into, int *count, MPI_Datatype *type) {
@@ -207,6 +190,12 @@ static void join_surveys(void *from, void *into, int *count, MPI_Datatype *type)
         all->bytes += one->bytes, all->pieces += one->pieces, all->remote += one->remote;
         all->low = one->low < all->low ? one->low : all->low;
         all->high = one->high > all->high ? one->high : all->high;
+        all->knows_series += one->knows_series;
+        for (int j = 0; j < 2; j++) {
+            all->experience[j].measured += one->experience[j].measured;
+            all->experience[j].expected += one->experience[j].expected;
+            all->experience[j].calls += one->experience[j].calls;
+        }
     }
 }
 
@@ -249,7 +238,39 @@ static const struct costs costs_of[2][2] = {
 /* Bytes that are moved of each byte from the first to the last one, if as many as this are, pieces have no gaps. */
 #define DENSITY_LEAST 0.95
 
-static enum mode cheapest_mode(const struct file *file, int is_write, const struct survey *it) {
+/*
+ * Costs are what is expected; how long calls took beside that is learned (context.h). A mode that was not tried yet is
+ * tried after some calls in the other, if it is not expected to take much longer: in the first file of a series, later
+ * only after so many calls that one more is little. One that was tried has to be better by a tenth.
+ */
+#define TRIED_CALLS 2
+#define TRIAL_COST_MOST 1.5
+#define TRIAL_SHARE 16
+#define ADVANTAGE_LEAST 0.9
+
+static double ratio_of(const struct experience *it) {
+    return it->expected > 0 ? (double)it->measured / (double)it->expected : 1;
+}
+
+/* Whether to combine, by what both are expected to take and by what calls took. */
+static int is_combined_better(double list, double combined, const struct experience *experience, int is_first_file,
+                              double *expected) {
+    double costs[2] = {list, combined};
+    int best = combined < list, other = !best;
+    int64_t calls = experience[0].calls + experience[1].calls;
+    if (experience[0].calls >= TRIED_CALLS && experience[1].calls >= TRIED_CALLS) {
+        int used = costs[1] * ratio_of(experience + 1) < costs[0] * ratio_of(experience);
+        if (costs[used] * ratio_of(experience + used) < ADVANTAGE_LEAST * costs[!used] * ratio_of(experience + !used))
+            best = used;
+    } else if (experience[best].calls >= TRIED_CALLS && costs[other] < TRIAL_COST_MOST * costs[best] &&
+               (is_first_file || calls >= TRIAL_SHARE)) {
+        best = other;
+    }
+    *expected = costs[best];
+    return best;
+}
+
+static enum mode cheapest_mode(struct file *file, int is_write, const struct survey *it) {
     const struct costs *costs = &costs_of[is_write][it->remote > 0];
     int64_t span = it->high - it->low;
     int64_t gaps = (double)it->bytes < DENSITY_LEAST * (double)span ? it->pieces : 0;
@@ -257,19 +278,26 @@ static enum mode cheapest_mode(const struct file *file, int is_write, const stru
     double start = file->collective.all ? ROUND_COST : GROUP_COST;
     double combined = start + (double)it->pieces * costs->combined_piece + (double)it->bytes * costs->combined_byte +
                       (double)gaps * costs->combined_gap;
-    enum mode mode = combined < list ? MODE_STRIPE : MODE_LIST;
+    int is_combined = is_combined_better(list, combined, it->experience, it->knows_series == 0,
+                                         &file->collective.expected);
+    enum mode mode = is_combined ? MODE_STRIPE : MODE_LIST;
+    /* What the memory takes that processes share is a matter of its own. */
+    if (is_combined && !file->collective.all)
+        file->collective.expected = 0;
     if (file->rank == 0 && is_explained())
         fprintf(stderr,
                 "tabane: %s %s: %lld bytes in %lld pieces, which lie within %lld, servers on %s: list %.0f us (%.0f ns "
-                "a piece, %.2f a byte), stripe %.0f us (%.0f a piece, %.2f a byte, %.0f a gap): %s\n",
+                "a piece, %.2f a byte; %lld calls took %.2f of what was expected), stripe %.0f us (%.0f a piece, "
+                "%.2f a byte, %.0f a gap; %lld calls, %.2f): %s\n",
                 is_write ? "write to" : "read of", file->path, (long long)it->bytes, (long long)it->pieces,
                 (long long)span, it->remote > 0 ? "other nodes" : "this node", list / 1000, costs->listed_piece,
-                costs->listed_byte, combined / 1000, costs->combined_piece, costs->combined_byte, costs->combined_gap,
-                mode_names[mode]);
+                costs->listed_byte, (long long)it->experience[0].calls, ratio_of(it->experience), combined / 1000,
+                costs->combined_piece, costs->combined_byte, costs->combined_gap, (long long)it->experience[1].calls,
+                ratio_of(it->experience + 1), mode_names[mode]);
     return mode;
 }
 
-static enum mode choose_mode(const struct file *file, int is_write, const struct survey *survey) {
+static enum mode choose_mode(struct file *file, int is_write, const struct survey *survey) {
     const struct hints *hints = &file->collective.hints;
     enum mode mode = is_write ? hints->mode_of_writes : hints->mode_of_reads;
     if (survey->unfit > 0 || survey->bytes == 0)
@@ -305,7 +333,7 @@ void collective_open(struct collective *it) {
     memset(it, 0, sizeof *it);
     it->node_comm = MPI_COMM_NULL;
     it->remote_count = -1;
-    it->hints.has_turns = 1;
+    it->hints.has_turns = it->hints.has_context = 1;
     it->hints.first = -1;
 }
 
@@ -332,8 +360,14 @@ static int64_t transfer_together(struct file *file, int is_write, int64_t positi
         survey.low = view_offset(&file->view, position);
         survey.high = view_offset(&file->view, position + size - 1) + 1;
     }
+    if (file->rank == 0 && file->collective.hints.has_context) {
+        survey.knows_series = context_of(file) != NULL;
+        memcpy(survey.experience, context_experience(file, is_write), sizeof survey.experience);
+    }
     join_with_all(file, &survey);
+    file->collective.expected = 0;
     enum mode mode = choose_mode(file, is_write, &survey);
+    file->collective.is_combined = mode != MODE_LIST;
     if (survey.problems > 0) {
         /* Nobody moves anything; the end of the call tells why. */
     } else if (mode == MODE_LIST) {
@@ -357,6 +391,7 @@ int64_t transfer_collective(struct file *file, int is_write, int64_t position, v
     if (file->process_count == 1)
         return transfer(file, is_write, position, buffer, count, type, problem);
     tabane_throttle(file->descriptor, hints->has_turns);
+    file->collective.expected = 0;
     int is_alone = mode == MODE_LIST || file->view.is_external;
     int64_t moved = is_alone ? transfer(file, is_write, position, buffer, count, type, problem)
                              : transfer_together(file, is_write, position, buffer, count, type, problem);

@@ -14,6 +14,8 @@
 #define BUCKET_COUNT 256
 /* Codes of MPI for our words: MPI has room for some thousands, and keeps them for ever. */
 #define CODE_COUNT_MAX 512
+/* Pieces that are looked at to find how large they are. */
+#define SAMPLE_COUNT_MAX 64
 
 static struct file *buckets[BUCKET_COUNT];
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
@@ -223,6 +225,12 @@ int64_t agree(struct file *file, struct problem *problem, int64_t value, const c
     return all[1];
 }
 
+double seconds_since(const struct timespec *start) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - start->tv_sec) + 1e-9 * (double)(now.tv_nsec - start->tv_nsec);
+}
+
 void view_drop(struct view *view) {
     shape_release(view->tiles);
     flat_release(view->filetype_flat);
@@ -320,4 +328,24 @@ int64_t view_size(const struct view *view, int64_t file_size) {
             high = middle;
     }
     return low;
+}
+
+/* Counts pieces, of the file or of memory. */
+struct sample {
+    int64_t count, size;
+};
+
+static int count_piece(void *context, int64_t displacement, int64_t size) {
+    struct sample *sample = context;
+    (void)displacement;
+    sample->count++, sample->size += size;
+    return sample->count == SAMPLE_COUNT_MAX;
+}
+
+int64_t piece_count(const struct view *view, int64_t position, int64_t size) {
+    struct sample sample = {0};
+    if (size == 0 || view->is_contiguous)
+        return size > 0;
+    shape_walk(view->tiles, view->base, position, position + size, count_piece, &sample);
+    return sample.size > 0 ? size / (sample.size / sample.count > 0 ? sample.size / sample.count : 1) : 0;
 }

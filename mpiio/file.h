@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdint.h>
+#include <time.h>
 
 #define PATH_SIZE_MAX 4096
 #define WORDS_SIZE_MAX 256
@@ -41,6 +42,8 @@ struct hints {
     int32_t has_turns;                     /* large bodies wait for permits of servers */
     int32_t unit, factor;                  /* striping_unit and striping_factor of a file that is made; 0: the usual */
     int32_t first;                         /* start_iodevice; -1: the usual */
+    int32_t run;                           /* tabane_run; 0: the usual */
+    int32_t has_context;                   /* tabane_context: learns from this file, and from earlier ones for it */
     int32_t unused;
     int64_t buffer_size;                   /* cb_buffer_size: bytes of an aggregator in one round; 0: a usual one */
 };
@@ -51,9 +54,36 @@ struct group;
 struct collective {
     struct hints hints;
     int remote_count; /* of servers on other nodes; -1: not known yet */
+    /* Of the call that is under way: nanoseconds that its mode is expected to take (0: nothing is learned of it). */
+    double expected;
+    int is_combined;
     /* Processes that combine, made when they first do: those of this node, and all. */
     MPI_Comm node_comm;
     struct group *node, *all;
+};
+
+/* What calls of one mode took, and what the model expected of them, in nanoseconds; older calls count less. */
+struct experience {
+    int64_t measured, expected, calls;
+};
+
+/* What one process did to a file, and where it runs. */
+struct share {
+    int64_t low[2], high[2]; /* reads, writes: from the first byte to behind the last one */
+    int64_t bytes[2], calls[2], pieces[2];
+    double seconds[2]; /* within calls that waited for it */
+    int32_t home, local_count; /* the first server of its node, and how many follow it there; -1: none */
+};
+
+struct series;
+
+/* What is learned of a file while it is open (context.c). */
+struct context {
+    struct timespec opened;
+    struct share share;
+    int is_known;          /* the next two, which the first process has */
+    struct series *series; /* NULL: there was none */
+    struct experience experience[2][2];
 };
 
 /* A split collective call that has begun. */
@@ -78,6 +108,7 @@ struct file {
     struct collective collective;
     pthread_mutex_t lock; /* the members from here on */
     int64_t position;     /* of this process, in bytes of the view's data */
+    struct context context;
     int is_atomic;
     enum split split;
     int64_t split_size;
@@ -125,12 +156,16 @@ int reduce_all(void *values, int count, MPI_Datatype type, MPI_Op operation, MPI
  */
 int64_t agree(struct file *file, struct problem *problem, int64_t value, const char *is_same);
 
+double seconds_since(const struct timespec *start);
+
 /* Sets a view; the flat types are made before, by `view_make`, which may fail. */
 void view_make(struct view *view, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
                const char *representation, int is_read_only, struct problem *problem);
 void view_drop(struct view *view);
 /* Offset in the file of a byte of data. */
 int64_t view_offset(const struct view *view, int64_t position);
+/* Pieces of the file that an access has, by the size of its first ones. */
+int64_t piece_count(const struct view *view, int64_t position, int64_t size);
 /* Bytes of data before the end of a file of this size. */
 int64_t view_size(const struct view *view, int64_t file_size);
 

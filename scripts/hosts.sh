@@ -1,71 +1,13 @@
 #!/bin/sh
-# Four hosts in network namespaces, each with files of its own: up, connections counted, load, one host killed and restarted, one cut off
-# for 20 s, a slow cable, down. Each step has a deadline, `status` has to be true after each, and nothing that was acknowledged may be lost.
+# Four hosts in network namespaces (namespaces.sh): up, connections counted, load, one host killed and restarted, one
+# cut off for 20 s, a slow cable, down. Each step has a deadline, `status` has to be true after each, and nothing that
+# was acknowledged may be lost.
 # Usage: hosts.sh DIRECTORY-WITH-PROGRAMS (as root). Without namespaces it fails, unless TABANE_CI_NO_NETNS=1.
 set -eu
 
 programs=$(cd "$1" && pwd)
 tabane=$programs/tabane
-name=tbh$$
-work=$(mktemp -d "${TMPDIR:-/tmp}/tabane-hosts-XXXXXX")
-place=$work/place
-started=$(date +%s)
-
-say() {
-    printf '%4d s  %s\n' $(($(date +%s) - started)) "$*"
-}
-
-fail() {
-    echo "hosts.sh: $*" >&2
-    exit 1
-}
-
-clean_up() {
-    touch "$work/enough" 2>/dev/null || true
-    for host in 1 2 3 4; do
-        for process in $(ip netns pids $name-$host 2>/dev/null); do kill -9 "$process" 2>/dev/null || true; done
-    done
-    wait 2>/dev/null || true
-    for host in 1 2 3 4 s; do ip netns del $name-$host 2>/dev/null || true; done
-    rm -rf "$work"
-}
-trap clean_up EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
-
-if ! { ip netns add $name-s && ip -n $name-s link add br0 type bridge forward_delay 0 && ip -n $name-s link set br0 up; } 2>/dev/null; then
-    [ "${TABANE_CI_NO_NETNS:-}" = 1 ] || fail "no network namespaces here (root and ip are needed); TABANE_CI_NO_NETNS=1 leaves this test out"
-    say "left out: no network namespaces here"
-    exit 0
-fi
-mkdir "$place"
-for host in 1 2 3 4; do
-    mkdir -p "$work/roots/$name-$host"
-    ip netns add $name-$host
-    ip link add net0 netns $name-$host type veth peer name p$host netns $name-s
-    ip -n $name-s link set p$host master br0 up
-    ip -n $name-$host link set lo up
-    ip -n $name-$host addr add 10.78.0.$host/24 dev net0
-    ip -n $name-$host link set net0 up
-done
-
-# Runs a command on a host, where $place is the host's own.
-cat >"$work/enter" <<END
-#!/bin/sh
-host=\$1
-shift
-exec ip netns exec "\$host" unshare -m sh -c 'mount --bind "\$0" "\$1" && shift && exec "\$@"' $work/roots/\$host $place "\$@"
-END
-chmod +x "$work/enter"
-
-export TABANE_RUN_DIRECTORY="$place/run" TABANE_CLUSTER="$place/run" TABANE_STORE="memory:$place/stores,size=256M"
-export TABANE_LAUNCHER="$work/enter {host} {command}"
-
-on() {
-    host=$1
-    shift
-    "$work/enter" "$name-$host" "$@"
-}
+. "$(dirname "$0")/namespaces.sh"
 
 # The same, within so many seconds.
 within() {

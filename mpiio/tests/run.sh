@@ -113,7 +113,56 @@ END
     echo "mpiio: opens: good"
 }
 
-for test in ${*:-$compared $alone opens}; do
-    if [ "$test" = opens ]; then try_opens; else try "$test"; fi
+# What the library learns of a series of files, without a cluster and with one.
+try_context() {
+    library_sources=$(ls "$sources"/../*.c | grep -v /calls.c)
+    # shellcheck disable=SC2086 # several files
+    $mpicc -std=gnu11 -Wall -Wextra -O1 -g -fsanitize=address,undefined -D_GNU_SOURCE \
+        -I"$sources/../../crates/capi/include" -o "$work/context" "$sources/context.c" $library_sources \
+        "$libraries/libtabane.so.0" -Wl,-rpath,"$libraries" -ldl -lpthread
+    "$work/context" >"$work/context.out" || { fail "context: without a cluster"; return; }
+    $mpicc -std=gnu11 -Wall -Wextra -O1 -o "$work/series" "$sources/series.c"
+    # 1 MiB of four processes, twice: one chunk at first, the second file is over both servers.
+    series_with plain && gives plain out_0001.dat || { fail "context: the second file has no layout"; return; }
+    ! gives plain out_0000.dat || { fail "context: the first file has a layout"; return; }
+    "$programs/tabane" getfattr -n user.tabane.context :/context.plain | grep -q 'name=out_#.dat' ||
+        { fail "context: the directory does not keep it"; return; }
+    # Not with a layout of the program's own, and not where it is turned off.
+    series_with chosen striping_unit=65536 && ! gives chosen out_0001.dat ||
+        { fail "context: a layout that was asked for does not hold"; return; }
+    series_with off tabane_context=disable && ! gives off out_0001.dat &&
+        ! "$programs/tabane" getfattr -d :/context.off | grep -q tabane.context ||
+        { fail "context: it is kept though it is turned off"; return; }
+    # What somebody else wrote there is as nothing.
+    "$programs/tabane" mkdir /context.foreign
+    "$programs/tabane" setfattr -n user.tabane.context -v 'tabane-context 1 files=%n%n' :/context.foreign
+    series_with foreign && gives foreign out_0001.dat && ! gives foreign out_0000.dat ||
+        { fail "context: an attribute that is no context"; return; }
+    for hint in tabane_context=maybe tabane_run=0 tabane_run=much; do
+        ! series_with wrong "$hint" && grep -q "the hint ${hint%=*} is " "$work/context.errors" ||
+            { fail "context: the hint $hint is taken"; return; }
+    done
+    echo "mpiio: context: good"
+}
+
+# series_with DIRECTORY [HINTS]
+series_with() {
+    "$programs/tabane" mkdir -p "/context.$1"
+    # shellcheck disable=SC2086 # MPIEXEC has options
+    $MPIEXEC -n 4 env TABANE_MPIIO_EXPLAIN=1 TABANE_MPIIO_HINTS="${2:-}" LD_PRELOAD="$library" "$work/series" \
+        "tabane:/context.$1" 262144 2 1 </dev/null >"$work/context.out" 2>"$work/context.errors"
+}
+
+# Whether a file got a layout for its series.
+gives() {
+    grep -q "^tabane: /context.$1/$2, if it is new, has a layout for its series" "$work/context.errors"
+}
+
+for test in ${*:-$compared $alone opens context}; do
+    case $test in
+    opens) try_opens ;;
+    context) try_context ;;
+    *) try "$test" ;;
+    esac
 done
 [ "$failures" -eq 0 ] || { echo "mpiio: $failures failures" >&2; exit 1; }
