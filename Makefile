@@ -76,9 +76,9 @@ mpi-suites: build mpiio
 mpiio:
 	@[ -e $(RELEASE)/libtabane.so ] || $(CARGO) build --release -p tabane-capi
 	@mkdir -p $(MPIIO)
-	@ln -sf $(RELEASE)/libtabane.so $(MPIIO)/libtabane.so.0
-	$(MPICC) -std=gnu11 -O2 -g -Wall -Wextra -D_GNU_SOURCE -fPIC -shared -fvisibility=hidden -Icrates/capi/include \
-	  -o $(MPIIO)/libtabane_mpiio.so mpiio/*.c $(MPIIO)/libtabane.so.0 -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../..' -ldl -lpthread
+	@ln -sf $(abspath $(RELEASE))/libtabane.so $(MPIIO)/libtabane.so.0
+	@$(MAKE) --no-print-directory -B -C mpiio MPICC="$(MPICC)" OUT=$(abspath $(MPIIO)) \
+	  INCLUDE=$(CURDIR)/crates/capi/include LIBTABANE=$(abspath $(MPIIO))/libtabane.so.0
 
 mpiio-test: mpiio
 	@sh mpiio/tests/run.sh $(RELEASE) $(MPIIO) $(MPICC) $(MPIIO_TESTS)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds what packages hold, so that two builds of one commit give the same bytes wherever they are made: no path of this
-# machine gets into a file. Usage: build.sh DIRECTORY [static]. With `static` also the programs that need no library at all.
+# machine gets into a file. Usage: build.sh DIRECTORY [static]. With `static` also the programs that need no library.
 set -eu
 sources=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1"
@@ -31,6 +31,18 @@ build() {
 }
 
 build "$machine-unknown-linux-gnu" tabane-cli tabane-bench tabane-report tabane-capi chfs-capi
+
+# MPI-IO for the kinds of MPI that Debian has, as far as their compilers are here.
+ln -sf libtabane.so "$directory/$machine-unknown-linux-gnu/release/libtabane.so.0"
+for kind in mpich openmpi; do
+    command -v mpicc.$kind >/dev/null 2>&1 || {
+        echo "packages: without MPI-IO for $kind: mpicc.$kind is missing" >&2
+        continue
+    }
+    make --no-print-directory -B -C mpiio MPICC=mpicc.$kind RUNPATH= INCLUDE="$sources/crates/capi/include" \
+        LIBTABANE="$directory/$machine-unknown-linux-gnu/release/libtabane.so.0" OUT="$directory/mpiio/$kind" \
+        CFLAGS="-O2 -ffile-prefix-map=$sources=/tabane" LDFLAGS=-s >/dev/null
+done
 [ "${2:-}" = static ] || exit 0
 
 # musl libc links into the program as a whole, and resolves names without modules to be loaded.

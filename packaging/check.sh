@@ -48,6 +48,15 @@ use_libraries() {
     unset PKG_CONFIG_PATH
 }
 
+# MPI-IO of an installation, by MPICH. Usage: use_mpi PROGRAMS
+use_mpi() {
+    mpicc.mpich examples/mpiio.c -o "$work/mpiio-example"
+    "$1/tabane" run --servers 2 --store memory:size=64M --run-directory "$work/run" --mpi mpich -- \
+        mpiexec.hydra -n 4 "$work/mpiio-example" tabane:/file >"$work/mpi-output" 2>&1 </dev/null &&
+        grep -q '^4 processes: strided, shared and atomic parts are as they were written$' "$work/mpi-output" ||
+        fail "MPI-IO of $1: $(cat "$work/mpi-output")"
+}
+
 say "building"
 sh packaging/build.sh "$work/package" static
 mkdir -p "$work/one"
@@ -63,6 +72,8 @@ for place in first second; do
     root=$(echo "$work/$place"/tabane-*)
     use "$root/bin"
     use_libraries "$root/lib/pkgconfig" "$root/lib" "$root/bin"
+    make --no-print-directory -C "$root/share/tabane/mpiio" MPICC=mpicc.mpich >/dev/null
+    use_mpi "$root/bin"
 done
 
 say "the Debian package"
@@ -77,6 +88,7 @@ dpkg -i "$deb" >/dev/null
 trap 'dpkg -P tabane >/dev/null 2>&1 || true' EXIT
 use /usr/bin
 use_libraries "" "" /usr/bin
+use_mpi /usr/bin
 files=$(dpkg -L tabane)
 dpkg -P tabane >/dev/null
 trap - EXIT

@@ -28,7 +28,7 @@ package=$work/package
 umask 022
 libraries=lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 PREFIX=/usr DESTDIR=$package PROGRAMS=$release LIBRARIES=$release LIBDIR=$libraries VERSION=$version WITHOUT_LIST=1 \
-    sh scripts/install.sh install
+    MPIIO=$built/mpiio sh scripts/install.sh install
 
 texts=$package/usr/share/doc/tabane
 mkdir -p "$texts" "$package/DEBIAN" "$package/usr/share/lintian/overrides"
@@ -65,6 +65,7 @@ Maintainer: $maintainer
 Installed-Size: $(du -sk --apparent-size "$package/usr" | cut -f1)
 Depends: $needed
 Recommends: fuse3
+Suggests: mpich | openmpi-bin
 Section: utils
 Priority: optional
 Description: parallel file system of node-local storage for the time of a job
@@ -75,7 +76,8 @@ Description: parallel file system of node-local storage for the time of a job
  .
  This package holds the command tabane, the benchmark tabane-bench,
  tabane-report for reports on jobs, the libraries libtabane and libchfs
- with their headers, and examples.
+ with their headers, and examples. For programs of MPI it has MPI-IO in
+ front of Debian's MPICH and Open MPI, and the sources of that for others.
 END
 echo 'activate-noawait ldconfig' >"$package/DEBIAN/triggers"
 printf 'libtabane 0 tabane (>= %s)\nlibchfs 0 tabane (>= %s)\n' "$version" "$version" >"$package/DEBIAN/shlibs"

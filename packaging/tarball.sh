@@ -33,6 +33,7 @@ cat >"$work/$name/VERSION" <<END
 $version
 $(sh scripts/revision.sh)
 bin/tabane, bin/tabane-bench and bin/tabane-report need no library. libtabane.so and libchfs.so need glibc $glibc or later.
+MPI-IO is built for the MPI at hand: make -C share/tabane/mpiio MPICC=mpicc
 END
 tar --create --directory "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$moment" --format=gnu "$name" |
     gzip -9n >"$output/$name.tar.gz"

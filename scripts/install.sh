@@ -67,6 +67,10 @@ install_all() {
         kind=${file%/*}
         place 644 "$file" "lib/tabane/${kind##*/}/libtabane_mpiio.so"
     done
+    # And what it is built of for any other.
+    for file in "$sources"/mpiio/Makefile "$sources"/mpiio/*.[ch]; do
+        place 644 "$file" "share/tabane/mpiio/${file##*/}"
+    done
     place 644 "$sources/crates/capi/include/tabane.h" include/tabane.h
     place 644 "$sources/crates/chfs/include/chfs.h" include/chfs.h
     prefix=$PREFIX

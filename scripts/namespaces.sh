@@ -1,6 +1,6 @@
 # Four hosts in network namespaces of this machine, each with files of its own below $place, and a bridge between them.
-# Sourced by scripts, as root. Without namespaces they fail, or with TABANE_CI_NO_NETNS=1 end here, and say so. There are
-# then:
+# Sourced by scripts, as root. Without namespaces they fail, or with TABANE_CI_NO_NETNS=1 end here, and say so. Then
+# there are:
 #
 #   $name-1 .. $name-4      the hosts (10.78.0.1 and on); $name-s: the bridge, with a port p1 .. p4 for each
 #   on HOST COMMAND         runs a command on a host, by its number; $work/enter NAME COMMAND does by its name

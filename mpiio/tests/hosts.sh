@@ -36,8 +36,9 @@ run() {
     on 1 env UCX_TLS=tcp,self FI_PROVIDER=tcp FI_TCP_IFACE=net0 \
         TABANE_MPIIO_HINTS="$2" ${EXPLAIN:+TABANE_MPIIO_EXPLAIN=1} \
         LD_PRELOAD="$libraries/libtabane_mpiio.so" \
-        ${MPIEXEC:-mpiexec.hydra} -launcher ssh -launcher-exec "$work/ssh" -iface net0 -hosts "$name-1,$name-2,$name-3,$name-4" \
-        -ppn 1 -n 4 "$work/series" "tabane:/$1" "$block" "$files" "$calls" $alone </dev/null |
+        ${MPIEXEC:-mpiexec.hydra} -launcher ssh -launcher-exec "$work/ssh" -iface net0 -ppn 1 -n 4 \
+        -hosts "$name-1,$name-2,$name-3,$name-4" \
+        "$work/series" "tabane:/$1" "$block" "$files" "$calls" $alone </dev/null |
         awk -v bytes=$((block * 4)) '{ printf " %.0f", bytes / $2 / 1048576 } END { print "" }'
 }
 for round in 1 2 3; do

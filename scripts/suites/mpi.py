@@ -4,9 +4,9 @@
     mpi.py quick|full [--programs DIRECTORY] [--tools DIRECTORY] [--mpicc CC] [--mpiexec MPIEXEC] [SUITE[:TEST]]...
 
 Suites: mpich (MPICH's test/mpi/io), romio (its src/mpi/romio/test); in full also mpi4py (test_io, test_file), hdf5
-(testpar) and pnetcdf (test). Each program runs three times: over a directory of tmpfs with the MPI alone, over the
-names of a cluster (`tabane:`), and over a mount of it, both with the library. What the MPI alone does not pass on tmpfs
-is not asked.
+(testpar), pnetcdf (test, and its benchmark FLASH-IO) and h5py (what it tests on several processes). Each program runs
+three times: over a directory of tmpfs with the MPI alone, over the names of a cluster (`tabane:`), and over a mount of
+it, both with the library. What the MPI alone does not pass on tmpfs is not asked.
 
 Programs that name their files themselves are told other names by a little library (mpi_names.c): what they say of their
 working directory is what `tabane:` has. Sources come from Debian (`apt-get source`) and PyPI, and are built below
@@ -55,6 +55,10 @@ LEFT_OUT = {
 }
 
 
+# What MPI-3 and MPI-4 took away, and newer libraries no longer have.
+REMOVED = re.compile(r"\b(MPIO_Request|MPI_(?:UB|LB|Address|Attr_\w+|Type_(?:struct|hvector|hindexed|extent|lb|ub)))\b")
+
+
 class Place:
     """Where programs run: they stand below `directory`, with libraries before those of their own."""
 
@@ -75,6 +79,8 @@ class Tools:
         self.place = pathlib.Path(options.tools).resolve()
         self.mpicc = options.mpicc
         self.place.mkdir(parents=True, exist_ok=True)
+        # Programs that this MPI has no longer what they take, and why.
+        self.outdated = {}
 
     def run(self, words, cwd, log="build.log", **environment):
         with open(self.place / log, "a") as output:
@@ -111,15 +117,35 @@ class Tools:
         return found
 
     def programs(self, suite, sources, includes=(), objects=()):
-        """Builds programs of one file each, as many as compile; returns their directory."""
+        """Builds programs of one file each, but those that take what was removed from the standard, where the MPI no
+        longer has it; returns their directory."""
         place = self.place / suite
         place.mkdir(exist_ok=True)
         for source in sources:
             program = place / source.stem
-            if not program.exists():
-                words = [self.mpicc, "-w", "-O1", *[f"-I{directory}" for directory in includes], source, *objects]
-                self.run([*words, "-lm", "-lpthread", "-o", program], place)
+            if program.exists():
+                continue
+            words = [self.mpicc, "-w", "-O1", *[f"-I{directory}" for directory in includes]]
+            removed = self.removed([*words, "-fsyntax-only", source]) if REMOVED.search(source.read_text()) else None
+            if removed:
+                self.outdated[source.stem] = f"takes {removed}, which this MPI has no longer"
+            else:
+                self.run([*words, source, *objects, "-lm", "-lpthread", "-o", program], place)
         return place
+
+    def compiler(self, kind):
+        """The path of the MPI's compiler: CC, F77 or F90."""
+        directory, _, name = self.mpicc.rpartition("/")
+        name = name.replace("mpicc", f"mpi{kind.lower()}")
+        found = shutil.which(f"{directory}/{name}" if directory else name)
+        return found or sys.exit(f"suites: there is no {name}, which goes with {self.mpicc}")
+
+    @staticmethod
+    def removed(words):
+        """What the compiler misses that is no longer of MPI."""
+        result = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+        found = [REMOVED.search(line) for line in result.stderr.splitlines() if "error:" in line]
+        return next((it[0] for it in found if it), None)
 
     def library(self, name, source):
         place = self.place / name
@@ -131,8 +157,8 @@ class Tools:
 class Runner:
     """Runs a program at each place, and says what came of it."""
 
-    def __init__(self, options, places, report, wanted):
-        self.options, self.places, self.report, self.wanted = options, places, report, wanted
+    def __init__(self, options, places, report, wanted, outdated):
+        self.options, self.places, self.report, self.wanted, self.outdated = options, places, report, wanted, outdated
 
     def wants(self, name):
         return not self.wanted or name in self.wanted
@@ -169,6 +195,9 @@ class Runner:
 
     def test(self, suite, name, count, words, settings=()):
         if name in LEFT_OUT or not self.wants(name):
+            return
+        if name in self.outdated:
+            self.report.result(name, "left out", self.outdated[name])
             return
         alone, message = self.once(self.places[0], suite, name, count, words, settings)
         for place in self.places[1:]:
@@ -225,20 +254,33 @@ def romio(run, tools):
         run.test("romio", name, count, [place / name, *arguments])
 
 
+MPI4PY, H5PY = "4.1.2", "3.16.0"
+
+
+def python(tools):
+    """A Python of its own, with mpi4py built for the MPI at hand."""
+    place = tools.place / "python"
+    if not (place / "built").exists():
+        print("suites: building mpi4py", flush=True)
+        tools.run([sys.executable, "-m", "venv", place], tools.place)
+        mpicc = tools.compiler("CC")
+        tools.run(
+            [place / "bin" / "pip", "-q", "install", "--no-binary", "mpi4py", f"mpi4py=={MPI4PY}"],
+            tools.place, MPICC=mpicc, MPI4PY_BUILD_MPICC=mpicc,
+        )
+        (place / "built").touch()
+    return place
+
+
 def mpi4py(run, tools):
     """mpi4py's tests of files, built for the MPI at hand."""
-    version, place = "4.1.2", tools.place / "mpi4py"
+    place = python(tools)
     if not (place / "tree").exists():
-        print("suites: building mpi4py", flush=True)
-        tools.run([sys.executable, "-m", "venv", place / "python"], tools.place)
-        pip = [place / "python" / "bin" / "pip", "-q"]
-        environment = dict(MPICC=shutil.which(tools.mpicc), MPI4PY_BUILD_MPICC=shutil.which(tools.mpicc))
-        tools.run([*pip, "install", "--no-binary", "mpi4py", f"mpi4py=={version}"], tools.place, **environment)
-        own = ["--no-deps", "--no-binary", "mpi4py", f"mpi4py=={version}"]
-        tools.run([*pip, "download", *own, "-d", place], tools.place)
-        archive = place / f"mpi4py-{version}.tar.gz"
+        own = ["--no-deps", "--no-binary", "mpi4py", f"mpi4py=={MPI4PY}"]
+        tools.run([place / "bin" / "pip", "-q", "download", *own, "-d", place], tools.place)
+        archive = place / f"mpi4py-{MPI4PY}.tar.gz"
         tools.run(["tar", "xf", archive, "--one-top-level=tree", "--strip-components=1"], place)
-    main = [place / "python" / "bin" / "python", place / "tree" / "test" / "main.py", "-q"]
+    main = [place / "bin" / "python", place / "tree" / "test" / "main.py", "-q"]
     for name in ("test_file", "test_io"):
         for count in (1, 4):
             run.test("mpi4py", f"{name} {count}", count, [*main, name], ["TMPDIR=@directory@"])
@@ -268,12 +310,17 @@ def pnetcdf(run, tools):
     tree = tools.source("pnetcdf")
     if not (tree / "built").exists():
         print("suites: building pnetcdf", flush=True)
-        how = ["--disable-fortran", "--disable-cxx", "--disable-shared", "--enable-static"]
+        how = ["--disable-cxx", "--disable-shared", "--enable-static"]
+        compilers = {f"MPI{kind}": tools.compiler(kind) for kind in ("CC", "F77", "F90")}
         tools.run(["autoreconf", "-i"], tree)
-        tools.run(["./configure", *how], tree, MPICC=shutil.which(tools.mpicc), CFLAGS="-O1 -w")
+        tools.run(["./configure", *how], tree, **compilers, CFLAGS="-O1 -w", FFLAGS="-O1 -w", FCFLAGS="-O1 -w")
         tools.run(["make", f"-j{os.cpu_count()}"], tree)
-        tools.run(["make", f"-j{os.cpu_count()}", "tests"], tree)
+        for directory in ("common", "C", "testcases", "nonblocking"):
+            tools.run(["make", f"-j{os.cpu_count()}", "-C", f"test/{directory}", "tests"], tree)
+        tools.run(["make", "-C", "benchmarks/FLASH-IO", "flash_benchmark_io"], tree)
         (tree / "built").touch()
+    flash = tree / "benchmarks" / "FLASH-IO" / "flash_benchmark_io"
+    run.test("pnetcdf", "flash_benchmark_io", 4, [flash, "@files@/flash_"])
     found = set()
     for makefile in sorted((tree / "test").glob("*/Makefile")):
         if makefile.parent.name not in ("C", "testcases", "nonblocking"):
@@ -285,6 +332,34 @@ def pnetcdf(run, tools):
                 run.test("pnetcdf", name, 4, [program, "@files@/test.nc"])
 
 
+def h5py(run, tools):
+    """h5py's tests that take several processes, each by itself, over Debian's HDF5 for MPICH."""
+    place = python(tools)
+    if not (place / "h5py-built").exists():
+        print("suites: building h5py", flush=True)
+        if not shutil.which("h5pcc"):
+            sys.exit("suites: h5py takes the HDF5 of the package libhdf5-mpich-dev, whose h5pcc is missing")
+        shown = subprocess.run(["h5pcc", "-show"], capture_output=True, text=True, check=True).stdout
+        settings = {"HDF5_MPI": "ON", "CC": tools.compiler("CC")}
+        for flag, name in ("-I", "HDF5_INCLUDEDIR"), ("-L", "HDF5_LIBDIR"):
+            settings[name] = next((word[2:] for word in shown.split() if word.startswith(flag)), "")
+        tools.run(
+            [place / "bin" / "pip", "-q", "install", "--no-binary", "h5py", f"h5py=={H5PY}", "pytest", "pytest-mpi"],
+            tools.place, **settings,
+        )
+        (place / "h5py-built").touch()
+    pytest = [place / "bin" / "python", "-m", "pytest", "-q", "--with-mpi", "--only-mpi", "--pyargs"]
+    listed = subprocess.run(
+        [*map(str, pytest), "--collect-only", "h5py.tests"], capture_output=True, text=True, check=False
+    )
+    tests = re.findall(r"^\S+::\S+$", listed.stdout, re.M)
+    if not tests:
+        sys.exit(f"suites: h5py has no tests of several processes: {listed.stdout[-600:]}{listed.stderr[-600:]}")
+    for test in tests:
+        name = re.sub(r"\W+", "-", test.partition("::")[2])
+        run.test("h5py", name, 4, [*pytest, f"{place}/{test}"], ["TMPDIR=@directory@"])
+
+
 def program_names(makefile):
     """Names after TESTPROGRAMS and check_PROGRAMS, with continued lines."""
     names = set()
@@ -294,7 +369,7 @@ def program_names(makefile):
     return {name for name in names if re.fullmatch(r"\w+", name)}
 
 
-SUITES = {"mpich": mpich, "romio": romio, "mpi4py": mpi4py, "hdf5": hdf5, "pnetcdf": pnetcdf}
+SUITES = {"mpich": mpich, "romio": romio, "mpi4py": mpi4py, "hdf5": hdf5, "pnetcdf": pnetcdf, "h5py": h5py}
 QUICK = ("mpich", "romio")
 
 
@@ -313,7 +388,7 @@ def in_cluster(options, wanted):
     report = reports.Report([])
     for suite, tests in wanted.items():
         report.begin(suite)
-        SUITES[suite](Runner(options, places, report, tests), tools)
+        SUITES[suite](Runner(options, places, report, tests, tools.outdated), tools)
         report.end(whole=False)
     sys.exit(0 if report.summary() else 1)
 
