@@ -211,8 +211,8 @@ pub mod flush_patience {
 }
 
 message! {
-    /// `ListChanges`: what is not behind as it is here, from a position on. Names of a directory first, then records of
-    /// names, then inodes. Reply: `ListChangesReply`.
+    /// `ListChanges`: what is not behind as it is here, from a position on: inodes, or names, of which those without a
+    /// record come first, then records. Reply: `ListChangesReply`.
     pub struct ListChangesRequest {
         pub stage: u8,
         pub directory: u64,
@@ -231,6 +231,7 @@ message! {
         /// What is here; nothing of a name that is only behind.
         pub id: Option<FileId>,
         pub kind: Kind,
+        /// Of an inode alone only `next` counts: nobody knows yet whether it has that place.
         pub behind: NameBehind,
         /// Whether somebody has it open who has not synced it, as far as its home knows, which has listed it; and its
         /// size. What is closed goes first, and what is small.

@@ -1,11 +1,16 @@
 //! The list of what is not behind as it is here, as far as a server knows, for the home of the root. It goes through
 //! the server's tables step by step, so that no step of the loop takes long.
+//!
+//! Inodes come first, names when all servers have told theirs: an inode that an earlier life was about to move is where
+//! its names say, or not, and they are noted as that turns out (`take_next_place`).
 
 use super::notes::nothing_behind;
+use super::table::known_of;
 use crate::core::{Core, Failure};
 use crate::handlers::Progress;
 use crate::journal::tables::Tables;
 use crate::names::{WalkPosition, cursor_of};
+use reactor::Class;
 use std::rc::Rc;
 use wire::messages::*;
 use wire::{Decode, Encode, FileId, Kind};
@@ -32,13 +37,17 @@ mod stages {
     pub const INODES: u8 = 3;
 }
 
-/// Where a list of changes begins.
-pub const LIST_START: ListChangesRequest =
+/// Where the list of inodes begins that were changed. Those of which nobody knows whether they have their next place
+/// have it in their entries, and are being looked for.
+pub const LIST_INODES: ListChangesRequest =
+    ListChangesRequest { stage: stages::INODES, directory: 0, cursor: 0, name: Vec::new() };
+/// Where the list of names begins that differ.
+pub const LIST_NAMES: ListChangesRequest =
     ListChangesRequest { stage: stages::NAMES, directory: 0, cursor: 0, name: Vec::new() };
 
 impl Core {
     /// Some of what is not behind as it is here.
-    pub(super) fn list_changes(&self, from: &ListChangesRequest) -> ListChangesReply {
+    pub(super) fn list_changes(self: &Rc<Self>, from: &ListChangesRequest) -> ListChangesReply {
         let tables = self.tables.borrow();
         let mut entries = Vec::new();
         let at = |stage, directory, cursor| ListChangesRequest { stage, directory, cursor, name: Vec::new() };
@@ -79,7 +88,7 @@ impl Core {
                         entries.push(ChangedEntry { directory, name, id, kind, behind, is_open, size });
                     }
                 }
-                next.unwrap_or_else(|| at(stages::INODES, 0, 0))
+                next.unwrap_or_else(|| at(stages::END, 0, 0))
             }
             _ => {
                 let written = tables.backing.written_from(from.directory, ENTRIES_MAX + 1);
@@ -87,13 +96,30 @@ impl Core {
                 entries.extend(written.into_iter().take(ENTRIES_MAX).map(|id| {
                     let (directory, name, kind) = (FileId::default(), Vec::new(), Kind::File);
                     let (is_open, size) = self.rank_of(&tables, FileId(id));
-                    let behind = nothing_behind();
+                    let next = tables.backing.next(FileId(id)).filter(|_| tables.backing.place(FileId(id)).is_some());
+                    let next = next.map(|next| NextBehind { known: known_of(next), id: FileId(id) });
+                    if next.is_some() {
+                        self.begin_to_settle(FileId(id));
+                    }
+                    let behind = NameBehind { next, ..nothing_behind() };
                     ChangedEntry { directory, name, id: Some(FileId(id)), kind, behind, is_open, size }
                 }));
                 last.map_or(at(stages::END, 0, 0), |last| at(stages::INODES, last, 0))
             }
         };
         ListChangesReply { entries, next }
+    }
+
+    /// Has it found out whether an inode has its next place, unless somebody carries it, who does that himself.
+    pub(super) fn begin_to_settle(self: &Rc<Self>, id: FileId) {
+        if self.is_carrying(id) {
+            return;
+        }
+        let core = self.clone();
+        self.reactor.spawn(Class::Background, async move {
+            // Who wants to know comes again.
+            let _: Result<(), Failure> = core.take_next_place(id).await;
+        });
     }
 
     /// Whether somebody has an inode of this server open who has not synced it, and its size: what goes first.

@@ -21,7 +21,7 @@ use wire::{Decode, Encode, FileId, Operation, Status};
 pub const WAIT_NS: Nanos = 250_000_000;
 const PASSES_MAX: u32 = 32;
 /// Between two questions whether an inode is carried still, for whoever has begun that.
-const MOVING_PAUSE_NS: Nanos = 20_000_000;
+pub(super) const MOVING_PAUSE_NS: Nanos = 20_000_000;
 /// A pass that does nothing is made once more after this pause, for whoever waits: a rename over several servers is
 /// answered before each of them has it, so that the pass may have seen neither its old name nor its new one.
 const STUCK_PAUSE_NS: Nanos = 100_000_000;

@@ -8,8 +8,8 @@
 //! 3. Nothing is removed that is not what is known to be there.
 
 use super::carry::{NOT_EMPTY, is_known, is_next, known_as, reason_of};
-use super::change_list::LIST_START;
-use super::flush::{Failures, FlushRun};
+use super::change_list::{LIST_INODES, LIST_NAMES};
+use super::flush::{Failures, FlushRun, MOVING_PAUSE_NS};
 use super::places::DirectoryBehind;
 use super::shared_syncs::SMALL_FILE_SIZE;
 use super::table::known_of;
@@ -102,22 +102,18 @@ impl Pass {
             progress: Cell::new(0),
             waiting: Cell::new(0),
         };
-        for server in 0..core.cluster.server_count() {
-            let mut from = LIST_START;
-            while from.stage != 0 {
-                let reply = core.changes_of(server, &from).await?;
-                for entry in reply.entries {
-                    match entry.id {
-                        Some(id) if entry.name.is_empty() => {
-                            let known = pass.written.entry(id.0).or_default();
-                            *known = (*known).max((entry.is_open, entry.size));
-                        }
-                        _ => pass.names.push(entry),
-                    }
-                }
-                from = reply.next;
+        let mut unsettled = BTreeSet::new();
+        let mut take_inode = |entry: ChangedEntry| {
+            let Some(id) = entry.id else { return };
+            let known = pass.written.entry(id.0).or_default();
+            *known = (*known).max((entry.is_open, entry.size));
+            if entry.behind.next.is_some() {
+                unsettled.insert(id);
             }
-        }
+        };
+        list(core, &LIST_INODES, &mut take_inode).await?;
+        pass.await_settled(unsettled).await?;
+        list(core, &LIST_NAMES, &mut |entry| pass.names.push(entry)).await?;
         pass.resolve_next().await?;
         let names = pass.names.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::Directory);
         pass.changed = names.filter_map(|(index, entry)| Some((entry.id?.0, index))).collect();
@@ -129,6 +125,22 @@ impl Pass {
         }
         run.left.set((pass.names.len() + pass.written.len()) as u64);
         Ok(pass)
+    }
+
+    /// Waits until it is known where inodes are that somebody who was cut off was about to move, for a time-out at
+    /// most. What is not known then the next pass sees, and this one is not the last.
+    async fn await_settled(&self, unsettled: BTreeSet<FileId>) -> Result<(), Failure> {
+        let limit = self.core.reactor.now() + self.core.options.timeout;
+        for id in unsettled {
+            while self.core.ask_carried_of(id).await?.next.is_some() {
+                if self.core.reactor.now() >= limit {
+                    self.waiting.set(self.waiting.get() + 1);
+                    break;
+                }
+                self.core.reactor.sleep(MOVING_PAUSE_NS).await;
+            }
+        }
+        Ok(())
     }
 
     /// Finds out what became of what was about to be put behind names when somebody was cut off.
@@ -818,6 +830,19 @@ impl Pass {
         self.forget_paths();
         parked
     }
+}
+
+/// What all servers list from a position on.
+async fn list(core: &Rc<Core>, start: &ListChangesRequest, take: &mut dyn FnMut(ChangedEntry)) -> Result<(), Failure> {
+    for server in 0..core.cluster.server_count() {
+        let mut from = start.clone();
+        while from.stage != 0 {
+            let reply = core.changes_of(server, &from).await?;
+            reply.entries.into_iter().for_each(&mut *take);
+            from = reply.next;
+        }
+    }
+    Ok(())
 }
 
 /// What was written so far of one inode that is being carried.

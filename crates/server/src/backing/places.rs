@@ -85,13 +85,7 @@ pub fn ask_place(
     }
     if moved.is_none() && core.tables.borrow().backing.next(id).is_some() {
         // Of an earlier life, perhaps: whether it has got its name is to be seen first.
-        if !core.is_carrying(id) {
-            let core = core.clone();
-            core.clone().reactor.spawn(Class::Background, async move {
-                // Who asks comes again.
-                let _: Result<(), Failure> = core.take_next_place(id).await;
-            });
-        }
+        core.begin_to_settle(id);
         return Err(Failure::with_text(Status::Busy, "the file may have been given its name behind"));
     }
     let known = core.tables.borrow().backing.place(id).cloned();
