@@ -506,10 +506,11 @@ void context_close(struct file *file, int64_t moved) {
     struct context *it = &file->context;
     struct tabane_layout held;
     if (file->collective.hints.has_context && moved * file->process_count >= LEARNED_SIZE_LEAST) {
-        struct share *shares = calloc(file->process_count, sizeof *shares);
-        if (!shares)
+        struct share *shares = file->rank == 0 ? calloc(file->process_count, sizeof *shares) : NULL;
+        if (file->rank == 0 && !shares)
             abort();
-        shares[0] = it->share;
+        if (shares)
+            shares[0] = it->share;
         if (file->process_count > 1)
             PMPI_Gather(&it->share, sizeof it->share, MPI_BYTE, shares, sizeof it->share, MPI_BYTE, 0, file->comm);
         if (file->rank == 0 && tabane_layout(file->descriptor, &held) == 0 && held.servers > 0)

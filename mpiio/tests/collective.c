@@ -4,7 +4,8 @@
  * pieces of random sizes, some to nobody, for writes each to one process, for reads some to several; processes without
  * any piece come as well. A model of the file is kept in memory and compared with what is read, by the same way and by
  * independent reads, up to and beyond the end of the file. Hints change from round to round: modes, numbers of
- * aggregators, sizes of windows from one chunk on. In the end one process fails, and all are told.
+ * aggregators, sizes of windows from one chunk on. Then all write over each other. In the end one process fails, and all
+ * are told.
  */
 #include "test.h"
 
@@ -158,18 +159,18 @@ static void compare_independently(MPI_File file) {
 /* A new file of many chunks, whose size is no power of two. */
 static MPI_File open_striped(const char *name) {
     static const char *const wanted[][2] = {
-        {"striping_unit", "50000"}, {"striping_factor", "2"}, {"start_iodevice", "1"}};
+        {"striping_unit", "50000"}, {"striping_factor", "2"}, {"start_iodevice", "1"}, {"tabane_run", "3"}};
     char words[MPI_MAX_INFO_VAL + 1];
     int is_there;
     MPI_Info info;
     MPI_File file;
     GOOD(MPI_Info_create(&info));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         GOOD(MPI_Info_set(info, wanted[i][0], wanted[i][1]));
     GOOD(MPI_File_open(MPI_COMM_WORLD, path(name), MPI_MODE_CREATE | MPI_MODE_RDWR, info, &file));
     GOOD(MPI_Info_free(&info));
     GOOD(MPI_File_get_info(file, &info));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         GOOD(MPI_Info_get(info, wanted[i][0], MPI_MAX_INFO_VAL, words, &is_there));
         CHECK(is_there && !strcmp(words, wanted[i][1]));
     }
@@ -193,6 +194,38 @@ static void check_hints(MPI_File file) {
     GOOD(MPI_Info_get(info, "tabane_collective", MPI_MAX_INFO_VAL, words, &is_there));
     CHECK(is_there && !strcmp(words, "node"));
     GOOD(MPI_Info_free(&info));
+}
+
+/*
+ * Processes write overlapping pieces in one call, each its own number: which one is left is open, but it is one of
+ * those that wrote there, and nothing else is touched.
+ */
+static void check_overlaps(void) {
+    enum { COUNT = 200, SIZE = 3000, SHIFT = 1000, STRIDE = 8000 };
+    int amode = MPI_MODE_CREATE | MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE;
+    MPI_Datatype pieces;
+    MPI_File file;
+    GOOD(MPI_File_open(MPI_COMM_WORLD, path("overlaps"), amode, MPI_INFO_NULL, &file));
+    GOOD(MPI_Type_vector(COUNT, SIZE, STRIDE, MPI_BYTE, &pieces));
+    GOOD(MPI_Type_commit(&pieces));
+    memset(memory, rank + 1, COUNT * SIZE);
+    for (int round = 0; round < 10; round++) {
+        set_hints(file);
+        GOOD(MPI_File_set_size(file, 0));
+        GOOD(MPI_File_set_view(file, rank * SHIFT, MPI_BYTE, pieces, "native", MPI_INFO_NULL));
+        GOOD(MPI_File_write_at_all(file, 0, memory, COUNT * SIZE, MPI_BYTE, MPI_STATUS_IGNORE));
+        GOOD(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL));
+        long end = (long)(COUNT - 1) * STRIDE + (process_count - 1) * SHIFT + SIZE;
+        GOOD(MPI_File_read_at(file, 0, whole, (int)end, MPI_BYTE, MPI_STATUS_IGNORE));
+        for (long place = 0; place < end; place++) {
+            long within = place % STRIDE, writer = whole[place] - 1L;
+            int is_covered = within < (process_count - 1) * SHIFT + SIZE;
+            CHECK(is_covered ? within >= writer * SHIFT && within < writer * SHIFT + SIZE : writer == -1);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    GOOD(MPI_Type_free(&pieces));
+    GOOD(MPI_File_close(&file));
 }
 
 int main(int argc, char **argv) {
@@ -220,6 +253,7 @@ int main(int argc, char **argv) {
     if (rank == 0)
         printf("%d rounds\n", ROUND_COUNT);
     check_hints(file);
+    check_overlaps();
     /* One process is far away from the others: nobody goes through what lies between them. */
     set_hints(file);
     far = rank == process_count - 1 ? (MPI_Offset)1 << 45 : rank * 10;

@@ -343,10 +343,11 @@ def h5py(run, tools):
         settings = {"HDF5_MPI": "ON", "CC": tools.compiler("CC")}
         for flag, name in ("-I", "HDF5_INCLUDEDIR"), ("-L", "HDF5_LIBDIR"):
             settings[name] = next((word[2:] for word in shown.split() if word.startswith(flag)), "")
-        tools.run(
-            [place / "bin" / "pip", "-q", "install", "--no-binary", "h5py", f"h5py=={H5PY}", "pytest", "pytest-mpi"],
-            tools.place, **settings,
-        )
+        pip = [place / "bin" / "pip", "-q", "install"]
+        # What it is built with is this mpi4py, and not another one of its own.
+        tools.run([*pip, "--upgrade", "setuptools", "Cython", "numpy", "pkgconfig", "pytest", "pytest-mpi"], tools.place)
+        own = ["--no-build-isolation", "--no-deps", "--no-binary", "h5py", f"h5py=={H5PY}"]
+        tools.run([*pip, *own], tools.place, **settings)
         (place / "h5py-built").touch()
     pytest = [place / "bin" / "python", "-m", "pytest", "-q", "--with-mpi", "--only-mpi", "--pyargs"]
     listed = subprocess.run(
