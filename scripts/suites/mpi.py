@@ -33,6 +33,7 @@ BY_NAMES = [
     ("mpich", "simple_collective", "removes its file by unlink(2)"),
     ("romio", "external32", "reads its file by fopen(3)"),
     ("pnetcdf", "*", "looks at its files by open(2) before MPI does"),
+    ("h5py", "*", "its files are in directories that are made by mkdir(2)"),
     ("hdf5", "t_pread", "opens its files by open(2) too"),
     ("hdf5", "t_filters_parallel", "makes files by open(2) on one process, and opens them by MPI"),
     ("hdf5", "testphdf5", "makes files by open(2) on one process, and opens them by MPI"),
@@ -345,14 +346,14 @@ def h5py(run, tools):
             settings[name] = next((word[2:] for word in shown.split() if word.startswith(flag)), "")
         pip = [place / "bin" / "pip", "-q", "install"]
         # What it is built with is this mpi4py, and not another one of its own.
-        tools.run([*pip, "--upgrade", "setuptools", "Cython", "numpy", "pkgconfig", "pytest", "pytest-mpi"], tools.place)
+        needed = ["setuptools", "Cython", "numpy", "pkgconfig", "pytest", "pytest-mpi"]
+        tools.run([*pip, "--upgrade", *needed], tools.place)
         own = ["--no-build-isolation", "--no-deps", "--no-binary", "h5py", f"h5py=={H5PY}"]
         tools.run([*pip, *own], tools.place, **settings)
         (place / "h5py-built").touch()
-    pytest = [place / "bin" / "python", "-m", "pytest", "-q", "--with-mpi", "--only-mpi", "--pyargs"]
-    listed = subprocess.run(
-        [*map(str, pytest), "--collect-only", "h5py.tests"], capture_output=True, text=True, check=False
-    )
+    pytest = [place / "bin" / "python", "-m", "pytest", "-q", "-s", "--with-mpi", "-m", "mpi", f"--rootdir={place}"]
+    words = [str(word) for word in [*pytest, "--collect-only", "--pyargs", "h5py.tests"]]
+    listed = subprocess.run(words, cwd=place, capture_output=True, text=True, check=False)
     tests = re.findall(r"^\S+::\S+$", listed.stdout, re.M)
     if not tests:
         sys.exit(f"suites: h5py has no tests of several processes: {listed.stdout[-600:]}{listed.stderr[-600:]}")
