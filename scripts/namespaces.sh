@@ -33,6 +33,8 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
+# Whoever reads what is printed may end first, and not all shells go through the exit then.
+trap 'exit 141' PIPE
 
 if ! { ip netns add $name-s && ip -n $name-s link add br0 type bridge forward_delay 0 &&
     ip -n $name-s link set br0 up; } 2>/dev/null; then
