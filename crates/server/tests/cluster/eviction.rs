@@ -480,3 +480,51 @@ fn what_fails_again_and_again_is_no_progress() {
     });
     assert_eq!(status, Status::NoSpace);
 }
+
+/// Goal: an append for whose bytes there is no room is told so, and what it had brought here of its file is not given up
+/// for them, to be brought again without end. Method: a log that is behind alone, and a store full of what can't go
+/// behind, of which a few chunks are freed: the body finds room, then the log's last chunk, then all that follows.
+#[test]
+fn an_append_does_not_give_up_what_it_needs() {
+    let flushing = Flushing { policy: FlushPolicy::Immediate, ..MANUAL };
+    let (test, ()) = TestCluster::over_a_flushed_site(10, 1, flushing, |_| ());
+    let caller = test.caller(0, 1);
+    let own = caller.clone();
+    let (log, filler) = test.run(0, async move {
+        let log = own.create(ROOT, "log").await.expect("made");
+        append(&own, log.id, &pattern(1, 100)).await.expect("appended");
+        assert_eq!(flush(&own).await.failed, 0);
+        (log, own.create(ROOT, "filler").await.expect("made"))
+    });
+    test.world.fail_backing("", Some("sync"), EIO, None);
+    let own = caller.clone();
+    let count = test.run(0, async move {
+        for index in 0..4 * (FULL_SIZE / CHUNK) as u64 {
+            let written = own.write(filler.id, filler.layout, index * CHUNK as u64, &pattern(1, CHUNK)).await;
+            if let Err(failure) = written {
+                assert_eq!(failure.status, Status::NoSpace);
+                return index;
+            }
+        }
+        panic!("the store never gets full");
+    });
+    assert!(number(&test, "evicted_chunks") > 0, "the log is behind alone");
+    let mut refused = 0;
+    for freed in 1..40 {
+        let own = caller.clone();
+        let done = test.run(0, async move {
+            own.truncate(filler.id, (count - freed) * CHUNK as u64).await.expect("cut");
+            append(&own, log.id, &pattern(2, 4 * CHUNK)).await
+        });
+        match done {
+            Ok(offset) => {
+                assert_eq!(offset, 100);
+                assert!(refused > 5 && number(&test, "fetched_chunks") > 0, "{refused} refused");
+                return;
+            }
+            Err(failure) => assert_eq!(failure.status, Status::NoSpace, "{freed} freed"),
+        }
+        refused += 1;
+    }
+    panic!("an append finds no room in what was freed");
+}

@@ -86,17 +86,18 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
     loop {
         // However long what it lacked took to come, its own time begins.
         caller.deadline = caller.deadline.max(core.reactor.now() + core.options.timeout);
-        let lack = match append_in_turn(core, &caller, &mut arrived).await? {
+        let lack;
+        // What is here of its chunks stays until it is tried again: else what it lacks next, room, might be made of them,
+        // and so without end.
+        (lack, _chunk_use) = match append_in_turn(core, &caller, &mut arrived).await? {
             Attempt::Done(reply) => return Ok(reply),
-            Attempt::Lacks(lack) => lack,
+            Attempt::Lacks(lack, chunk_use) => (lack, chunk_use),
         };
         if !matches!(lack, Lack::Room(_)) {
             rounds = Rounds::default();
         }
-        _chunk_use = None;
         match lack {
-            Lack::Chunks(append, chunk_use) => {
-                _chunk_use = chunk_use;
+            Lack::Chunks(append) => {
                 core.take_in(file, &append.layout, &append.pieces(), true, caller.deadline).await?;
             }
             Lack::Room(failure) => rounds.next(core, failure).await?,
@@ -117,7 +118,7 @@ struct Arrived {
 
 enum Attempt {
     Done(Vec<u8>),
-    Lacks(Lack),
+    Lacks(Lack, Option<ChunkUse>),
 }
 
 /// What an append lacks may take long to come, and it is not waited for in the file's turn: who comes next would be
@@ -127,8 +128,8 @@ enum Lack {
     Room(Failure),
     /// Room of the others, or chunks of theirs that are behind alone.
     RoomElsewhere(Append),
-    /// Chunks of this server that are behind alone, and stay here once they have come.
-    Chunks(Append, Option<ChunkUse>),
+    /// Chunks of this server that are behind alone.
+    Chunks(Append),
 }
 
 async fn append_in_turn(core: &Rc<Core>, caller: &Caller, arrived: &mut Arrived) -> Result<Attempt, Failure> {
@@ -146,12 +147,12 @@ async fn append_in_turn(core: &Rc<Core>, caller: &Caller, arrived: &mut Arrived)
         let is_spread = !append.others(core).is_empty();
         if is_spread && let Err(failure) = append.reserve(core, false, Some(caller.deadline)).await {
             return match failure.status {
-                Status::NoSpace if core.backing.is_some() => Ok(Attempt::Lacks(Lack::RoomElsewhere(append))),
+                Status::NoSpace if core.backing.is_some() => Ok(Attempt::Lacks(Lack::RoomElsewhere(append), chunk_use)),
                 _ => Err(failure),
             };
         }
         if !core.has_pieces(file, &layout, &append.pieces(), true) {
-            return Ok(Attempt::Lacks(Lack::Chunks(append, chunk_use)));
+            return Ok(Attempt::Lacks(Lack::Chunks(append), chunk_use));
         }
         core.wait_for_read_leases(file).await;
         // A write to one of the home's own chunks may move the end during each wait.
@@ -160,7 +161,7 @@ async fn append_in_turn(core: &Rc<Core>, caller: &Caller, arrived: &mut Arrived)
         if end <= offset && core.has_pieces(file, &layout, &append.pieces(), true) {
             let own = match append.own_writes(core) {
                 Ok(own) => own,
-                Err(failure) => return Ok(Attempt::Lacks(Lack::Room(failure))),
+                Err(failure) => return Ok(Attempt::Lacks(Lack::Room(failure), chunk_use)),
             };
             let body = arrived.body.take().expect("it is appended once");
             let reply = match is_spread {
