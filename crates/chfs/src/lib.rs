@@ -18,7 +18,7 @@ mod names;
 mod settings;
 
 use client::descriptors::{Mounted, Process};
-use client::{Client, Error, Options, Result, Status, load_cluster, take_variables};
+use client::{Client, Error, File, FileSystem, Kind, OpenHow, Options, Result, Status, load_cluster, take_variables};
 use convert::*;
 use ending::end_with_process;
 use libc::{c_char, c_int};
@@ -151,16 +151,36 @@ fn flush_all(client: &Client) -> Result<()> {
     }
 }
 
-/// Fetching from a backing store is not supported: -1 and ENOTSUP.
+/// Has the servers fetch a file of the backing directory before anybody reads it; of what is not a file, which lies with
+/// its name, nothing is left to fetch. Errors: `NotSupported` where there is no backing directory, and those of reads.
 ///
 /// # Safety
 /// `path` is a NUL-terminated string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn chfs_stagein(path: *const c_char) -> c_int {
     // SAFETY: the caller promises it.
-    let refused = unsafe { path_of(path) }.and_then(|path| {
-        let path = String::from_utf8_lossy(path);
-        Err::<(), _>(Error::new(Status::NotSupported, format!("{path}: there is no backing store to stage in from")))
+    let staged = unsafe { path_of(path) }.and_then(|path| {
+        let mounted = mounted()?;
+        mounted.client.run(async |_, files| {
+            if files.lstat(path).await?.kind != Kind::File {
+                return Ok(());
+            }
+            let file = files.open_unchecked(path, &OpenHow::reading()).await?;
+            let staged = stage(files, &file).await;
+            files.close_later(&file);
+            staged
+        })
     });
-    status_of(refused)
+    status_of(staged)
+}
+
+async fn stage(files: &FileSystem, file: &File) -> Result<()> {
+    match files.cache_state(file, false).await {
+        Err(error) if error.status == Status::Invalid => {
+            Err(Error::new(Status::NotSupported, "there is no backing directory to stage in from"))
+        }
+        Err(error) => Err(error),
+        Ok(state) if state.absent == 0 => Ok(()),
+        Ok(_) => files.stage(file).await,
+    }
 }

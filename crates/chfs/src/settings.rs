@@ -87,7 +87,7 @@ pub extern "C" fn chfs_set_rdma_thresh(_thresh: size_t) {}
 #[unsafe(no_mangle)]
 pub extern "C" fn chfs_set_node_list_cache_timeout(_timeout: c_int) {}
 
-/// There is no staging in yet.
+/// Servers fetch by themselves, straight to their stores.
 #[unsafe(no_mangle)]
 pub extern "C" fn chfs_set_stagein_buf_size(_buf_size: c_int) {}
 

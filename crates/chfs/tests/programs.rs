@@ -47,19 +47,30 @@ fn complete() {
     run("chfs-complete", "complete.c", &|_| Vec::new());
 }
 
-/// Goal: `chfs_sync` carries what was changed back to the backing directory, and errno says when not all could go.
-#[test]
-fn flush() {
-    let backing = std::env::temp_dir().join(format!("tabane-test-chfs-backing-{}", std::process::id()));
+/// Runs a program over a cluster with a backing directory, in which there is one file.
+fn run_over(name: &str, source: &str) {
+    let backing = std::env::temp_dir().join(format!("tabane-test-{name}-backing-{}", std::process::id()));
     std::fs::create_dir_all(&backing).expect("a directory for the test can be made");
     std::fs::write(backing.join("there"), "there").expect("it can be written");
-    let cluster = Real::over(&backing, "chfs-flush", 3, 65_536);
+    let cluster = Real::over(&backing, name, 3, 65_536);
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (directory, of) = (cluster.directory.to_string_lossy(), backing.to_string_lossy());
     let environment = [("TABANE_CLUSTER", &*directory), ("BACKING", &*of)];
-    Program { crate_root, source: "flush.c", library: "chfs", place: &cluster.directory }.run(&environment);
+    Program { crate_root, source, library: "chfs", place: &cluster.directory }.run(&environment);
     drop(cluster);
     std::fs::remove_dir_all(&backing).expect("the test's directory can be removed");
+}
+
+/// Goal: `chfs_sync` carries what was changed back to the backing directory, and errno says when not all could go.
+#[test]
+fn flush() {
+    run_over("chfs-flush", "flush.c");
+}
+
+/// Goal: what `chfs_stagein` has fetched is here, whatever becomes of the backing directory.
+#[test]
+fn stage_in() {
+    run_over("chfs-stage", "stage.c");
 }
 
 /// Goal: a cluster file in a directory of another user is not believed. Method: one that leads to servers of ours,

@@ -138,6 +138,7 @@ int main(void) {
     listings();
     chfs_sync();
     FAILS(chfs_stagein("/d/f"), ENOTSUP);
+    FAILS(chfs_stagein("/d/none"), ENOENT);
     CHECK(chfs_term() == 0 && chfs_initialized() == 1 && chfs_stat("/d/f", &st) == 0);
     CHECK(chfs_term() == 0 && chfs_initialized() == 0 && chfs_term() == 0);
     FAILS(chfs_stat("/d/f", &st), ESHUTDOWN);
