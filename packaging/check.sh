@@ -5,7 +5,7 @@
 set -eu
 sources=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1"
-work=$(cd "$1" && pwd)
+work=$(cd "$1" && pwd -P)
 cd "$sources"
 unset TABANE_CLUSTER CHFS_SERVER
 
@@ -72,6 +72,11 @@ for place in first second; do
     root=$(echo "$work/$place"/tabane-*)
     use "$root/bin"
     use_libraries "$root/lib/pkgconfig" "$root/lib" "$root/bin"
+    words=$("$root/bin/tabane" run --servers 1 --mpi mpich -- true 2>&1) && fail "--mpi knows a kind that is not there"
+    case $words in
+        *"make -C $root/share/tabane/mpiio MPICC="*) ;;
+        *) fail "--mpi does not say where its library's sources are: $words" ;;
+    esac
     make --no-print-directory -C "$root/share/tabane/mpiio" MPICC=mpicc.mpich >/dev/null
     use_mpi "$root/bin"
 done

@@ -12,6 +12,9 @@ const LIBRARY: &str = "libtabane_mpiio.so";
 /// built.
 const PLACES: [&str; 2] = ["../lib/tabane", "../mpiio"];
 
+/// Where an installation has the library's sources and their Makefile, seen from there.
+const SOURCES: &str = "../share/tabane/mpiio";
+
 /// The library that `--mpi` names: by the kind of MPI that it was built for, or by its path. Errors say which kinds
 /// there are, and how one is made.
 pub fn library(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
@@ -28,9 +31,9 @@ pub fn library(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
                 [] => "none is there yet".to_owned(),
                 kinds => format!("there is {}", kinds.join(", ")),
             };
+            let way = way_to_build(&own.join(SOURCES));
             Err(Failure::usage(format!(
-                "--mpi {kind}: there is no {LIBRARY} for this kind of MPI ({there}); `make mpiio MPICC=...` in the \
-                 sources builds it, `make install` installs it, and --mpi takes its path too"
+                "--mpi {kind}: there is no {LIBRARY} for this kind of MPI ({there}); {way}, and --mpi takes its path too"
             )))
         }
     }
@@ -44,6 +47,14 @@ fn find(kind: &str, places: &[PathBuf]) -> Option<PathBuf> {
         places.iter().map(|place| place.join(kind).join(LIBRARY)).find(|path| path.is_file())
     };
     found.filter(|path| path.is_file()).and_then(|path| fs::canonicalize(path).ok())
+}
+
+/// How the library is made: from the sources that were installed, if any were.
+fn way_to_build(sources: &Path) -> String {
+    match fs::canonicalize(sources).ok().filter(|sources| sources.join("Makefile").is_file()) {
+        Some(sources) => format!("`make -C {} MPICC=COMPILER` builds it", sources.display()),
+        None => "`make mpiio MPICC=COMPILER` in the sources builds it, `make install` installs it".to_owned(),
+    }
 }
 
 /// The kinds that there are, sorted.
@@ -90,6 +101,10 @@ mod tests {
         assert_eq!(path(&second.join("openmpi").join(LIBRARY).to_string_lossy()), path("openmpi"));
         assert_eq!((path("empty"), path("other"), path(&second.to_string_lossy())), (None, None, None));
         assert_eq!(kinds(&places), ["mpich", "openmpi"]);
+        assert!(way_to_build(&second.join("empty")).contains("`make mpiio MPICC=COMPILER`"));
+        fs::write(first.join("Makefile"), "").unwrap();
+        let way = way_to_build(&second.join("../first"));
+        assert_eq!(way, format!("`make -C {} MPICC=COMPILER` builds it", first.display()));
         fs::remove_dir_all(&place).unwrap();
     }
 }

@@ -97,7 +97,7 @@ fn libraries_for_mpi_are_preloaded() {
     let output = ground.command(&words).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\n", library.display()));
     let complaint = ground.fail(2, &["run", "--servers", "1", "--mpi", "none-of-them", "--", "true"]);
-    assert!(complaint.contains("`make mpiio MPICC=...`"), "{complaint}");
+    assert!(complaint.contains("`make mpiio MPICC=COMPILER`"), "{complaint}");
     let complaint = ground.fail(2, &["run", "--servers", "1", "--mpi", "/no/where", "--", "true"]);
     assert!(complaint.contains("at this path"), "{complaint}");
     assert!(!ground.run_directory().exists(), "nothing was made");
