@@ -101,7 +101,7 @@ fn uncounted() -> Option<Arc<Mounted>> {
 #[unsafe(no_mangle)]
 pub extern "C" fn chfs_term() -> c_int {
     if let Some(mounted) = uncounted() {
-        mounted.close_all();
+        mounted.disconnect();
     }
     0
 }

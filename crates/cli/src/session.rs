@@ -119,9 +119,10 @@ impl Session {
     }
 }
 
-/// What a command has sent is told when it is done, however it ended.
+/// What a command has sent is told when it is done, however it ended, and servers that it is.
 impl Drop for Session {
     fn drop(&mut self) {
+        self.reactor.block_on(self.files.end(async {}));
         if let Some(command) = self.traffic_of {
             let Traffic { requests, sends, bytes_sent, bytes_received } = self.files.traffic();
             let (sent, received) = (size_short(bytes_sent), size_short(bytes_received));

@@ -15,13 +15,10 @@ use crate::filesystem::FileSystem;
 use crate::open_files::file::File;
 use crate::started::StartedCall;
 use reactor::{ForkLock, fork_generation};
-use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::DerefMut;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
 use wire::Status;
 use wire::limits::FILE_SIZE_MAX;
 
@@ -29,9 +26,6 @@ use wire::limits::FILE_SIZE_MAX;
 pub const FIRST_DESCRIPTOR: i32 = 3;
 /// Most descriptors that a process may have.
 pub const DESCRIPTOR_COUNT_MAX: usize = 1 << 20;
-
-/// Longest time that the end of a process is held up by servers that do not answer.
-const END_NS_MAX: reactor::Nanos = 1_000_000_000;
 
 /// The number under which this process owns locks.
 pub fn own_process() -> u64 {
@@ -216,32 +210,32 @@ impl Mounted {
         }
     }
 
+    /// Closes all numbers, and tells the servers that this client has ended.
+    pub fn disconnect(&self) {
+        self.close_all();
+        self.end();
+    }
+
     fn take_all(&self) -> Vec<Option<Arc<OpenFile>>> {
         let mut table = self.table();
         table.first_free = 0;
         std::mem::take(&mut table.files)
     }
 
-    /// Closes all numbers because the process ends, and has the servers told of it, within `END_NS_MAX`. What a forked
-    /// child has inherited and never used is its parent's to close.
+    /// Closes all numbers because the process ends, and has the servers told of it, within a second. What a forked child
+    /// has inherited and never used is its parent's to close.
     fn end(&self) {
+        let files = self.take_all();
         if !self.client.is_in_use() {
             return;
         }
-        let files = self.take_all();
-        self.client.run(async |reactor, file_system| {
-            let told = async {
+        self.client.run(async |_, file_system| {
+            let closes = async {
                 for open in files.iter().flatten() {
                     file_system.close_as(&open.file, own_process()).await;
                 }
-                file_system.finish().await;
             };
-            let (mut told, mut too_long) = (pin!(told), pin!(reactor.sleep(END_NS_MAX)));
-            poll_fn(|context| match told.as_mut().poll(context) {
-                Poll::Ready(()) => Poll::Ready(()),
-                Poll::Pending => too_long.as_mut().poll(context),
-            })
-            .await;
+            file_system.end(closes).await;
         });
     }
 
@@ -439,7 +433,7 @@ impl Process {
     pub fn stop(&self) -> bool {
         let mounted = self.take();
         if let Some(mounted) = &mounted {
-            mounted.close_all();
+            mounted.disconnect();
         }
         mounted.is_some()
     }

@@ -4,12 +4,16 @@
 use crate::error::{Error, RequestError, Result};
 use crate::open_files::file::File;
 use crate::options::Options;
+use crate::servers::counters::END_WAIT_MAX;
 use crate::servers::join::join_all;
 use crate::servers::{Actor, Servers, Traffic};
 use reactor::{Class, Reactor};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::task::Poll;
 use wire::credentials::Credentials;
 use wire::messages::{Empty, FileSystemReply, StatisticsFormat, StatisticsRequest};
 use wire::{Cluster, Decode, Operation, Status};
@@ -140,17 +144,27 @@ impl FileSystem {
         self.servers.reactor.spawn(Class::Metadata, async move { files.close(&file).await });
     }
 
-    /// To be called before the process ends: returns when all servers know what was closed, and what this client has
-    /// counted. Without it, files that were
-    /// open last may count as open until the session is forgotten.
+    /// Returns when all servers know what was closed, and what this client has counted.
     pub async fn finish(&self) {
         self.servers.settle_closes().await;
         self.servers.tell_counters_and_wait().await;
     }
 
-    /// Tells servers what this client has counted that they do not know yet, and waits a second at most for them.
-    pub async fn tell_counters(&self) {
-        self.servers.tell_counters_and_wait().await;
+    /// To be called before the process ends: does what comes `last`, and then nothing any more with this file system or
+    /// one that shares its session. Servers forget what they keep for a client that may come back, which they do after
+    /// the grace time else. Returns when they have, after a second at most.
+    pub async fn end(&self, last: impl Future<Output = ()>) {
+        let told = async {
+            last.await;
+            self.servers.settle_closes().await;
+            self.servers.end().await;
+        };
+        let (mut told, mut late) = (pin!(told), pin!(self.servers.reactor.sleep(END_WAIT_MAX)));
+        poll_fn(|context| match told.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => late.as_mut().poll(context),
+        })
+        .await;
     }
 
     /// Asks a server for a sign of life.

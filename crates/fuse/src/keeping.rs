@@ -243,7 +243,7 @@ impl Keeping {
     /// Keeps nothing any more, and tells the servers.
     pub fn end(&self) {
         if let Some(asker) = &self.asker {
-            asker.run(async |_, files: &FileSystem| files.stop_keeping_entries(STOP_NS_MAX).await);
+            asker.run(async |_, files: &FileSystem| files.end(files.stop_keeping_entries(STOP_NS_MAX)).await);
             self.is_over.store(true, Ordering::SeqCst);
         }
     }

@@ -319,7 +319,7 @@ impl Mount {
             for open in &left {
                 files.close(&open.file).await;
             }
-            files.tell_counters().await;
+            files.end(async {}).await;
         });
     }
 }

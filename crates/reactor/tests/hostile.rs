@@ -422,6 +422,8 @@ fn broken_frames_end_the_connection() {
         let mut waiting_with_body = request(0, Operation::Ping);
         waiting_with_body.kind = FrameKind::Waiting;
         waiting_with_body.body_size = 8;
+        let mut goodbye_with_body = waiting_with_body;
+        goodbye_with_body.kind = FrameKind::Goodbye;
         let of_servers = request(0, Operation::Glimpse);
         let mut user_missing = request(0, Operation::Ping);
         user_missing.status = 10;
@@ -435,6 +437,7 @@ fn broken_frames_end_the_connection() {
             ("oversized body", oversized_body, Status::BadMessage),
             ("a reply", reply, Status::BadMessage),
             ("a sign of waiting with a body", waiting_with_body, Status::BadMessage),
+            ("a goodbye with a body", goodbye_with_body, Status::BadMessage),
             ("an operation of servers", of_servers, Status::BadMessage),
             ("a user who is not named", user_missing, Status::BadMessage),
         ];

@@ -22,6 +22,8 @@ struct Echo {
     reactor: RefCell<Option<Reactor>>,
     held: RefCell<Vec<Incoming>>,
     sequences: RefCell<Vec<u64>>,
+    /// Sessions that have said that they ended.
+    ended: RefCell<Vec<u64>>,
 }
 
 impl Service for Echo {
@@ -30,6 +32,10 @@ impl Service for Echo {
     }
 
     fn disconnected(&self, _: &Peer) {}
+
+    fn session_ended(&self, peer: &Peer) {
+        self.ended.borrow_mut().push(peer.session);
+    }
 
     fn request(self: Rc<Self>, incoming: Incoming) {
         if incoming.header.session_sequence != 0 {
@@ -136,6 +142,45 @@ fn ping() -> Call<'static> {
 fn in_both(test: fn(DriverKind)) {
     test(DriverKind::Epoll);
     test(DriverKind::IoUring);
+}
+
+/// Goal: who ends a session is heard by the time that it has, whatever it had under way; who merely goes is not taken for
+/// ended.
+#[test]
+fn sessions_end_when_they_say_so() {
+    in_both(|kind| {
+        let fixture = fixture(kind, SECOND);
+        let channels: Vec<Channel> =
+            (0..4).map(|session| channel(&fixture, &fixture.cluster, session, 10 * SECOND)).collect();
+        fixture.reactor.block_on(async {
+            for channel in &channels[..3] {
+                channel.call(ping()).await.unwrap();
+            }
+            channels[0].end().await;
+            assert_eq!(*fixture.service.ended.borrow(), [0]);
+            let refused = channels[0].call(ping()).await;
+            assert!(matches!(refused, Err(failure) if failure.status == Status::Unreachable));
+            let (busy, cut_off) = (channels[1].clone(), Rc::new(Cell::new(false)));
+            let seen = cut_off.clone();
+            fixture.reactor.spawn(Class::Data, async move {
+                let failed = busy.call(stat()).await;
+                seen.set(matches!(failed, Err(failure) if failure.status == Status::Unreachable));
+            });
+            while fixture.service.held.borrow().is_empty() {
+                fixture.reactor.sleep(SECOND / 1000).await;
+            }
+            channels[1].end().await;
+            channels[1].end().await;
+            assert!(cut_off.get() && *fixture.service.ended.borrow() == [0, 1]);
+            channels[2].close();
+            while fixture.handle.statistics().connections > 0 {
+                fixture.reactor.sleep(SECOND / 1000).await;
+            }
+            // It has no connection to say it over.
+            channels[3].end().await;
+            assert_eq!(*fixture.service.ended.borrow(), [0, 1]);
+        });
+    });
 }
 
 /// Takes a while for each request, and notes when it came and when its turn was.

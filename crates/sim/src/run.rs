@@ -267,12 +267,21 @@ impl Run {
         self.put_to_work(position);
     }
 
+    /// A client is not needed any more. Every second one says goodbye, whatever it has left open.
+    fn part_with(&self, client: &SimClient) {
+        if client.client.number.is_multiple_of(2) && self.harness.world.is_running(client.node) {
+            let files = client.client.file_system.clone();
+            self.harness.world.run(client.node, async move { files.end(async {}).await }, PHASE_LIMIT);
+        }
+        self.harness.world.crash(client.node, CrashKind::Kill);
+    }
+
     /// Waits until no server works on anything any more; in some runs all servers are killed and started once more.
     fn settle(&mut self) -> Result<Moment, String> {
         if self.random.percent(50) {
             for client in &self.clients {
                 self.gone.extend(self.plan.with_forks(client.client.number));
-                self.harness.world.crash(client.node, CrashKind::Kill);
+                self.part_with(client);
             }
         }
         if self.harness.profile.faults.any() && self.random.percent(50) {
@@ -346,7 +355,7 @@ impl Run {
         let options = CheckOptions { data };
         let check = async move { files.check(&options, &|_| {}).await };
         let report = self.harness.world.run(client.node, check, PHASE_LIMIT);
-        self.harness.world.crash(client.node, CrashKind::Kill);
+        self.part_with(&client);
         let report = report.ok_or_else(|| format!("the checker {when} does not end"))?;
         let report = report.map_err(|error| format!("the checker {when}: {error}"))?;
         self.problems.extend(report.faults.iter().map(|fault| format!("the checker {when}: {fault}")));
@@ -400,7 +409,7 @@ impl Run {
     ) -> Result<(), String> {
         let client = self.harness.add_client();
         let done = self.harness.world.run(client.node, work(client.client.clone()), PHASE_LIMIT);
-        self.harness.world.crash(client.node, CrashKind::Kill);
+        self.part_with(&client);
         done.ok_or_else(|| format!("{what} does not end"))
     }
 
@@ -424,7 +433,7 @@ impl Run {
     fn look_for_leaks(&mut self) -> Result<(), String> {
         for client in std::mem::take(&mut self.clients) {
             self.gone.extend(self.plan.with_forks(client.client.number));
-            self.harness.world.crash(client.node, CrashKind::Kill);
+            self.part_with(&client);
         }
         if self.harness.profile.sabotage == Sabotage::LeaveBehind {
             let path = Path::top("left");

@@ -149,6 +149,8 @@ pub(crate) struct OpenFiles {
     removals: Cell<u64>,
     /// Per server: the life in which it has no registrations but those that it was told of since.
     renewals: RefCell<BTreeMap<u32, u64>>,
+    /// Servers to which a connection was lost, and that are asked for a sign of life until they give one.
+    returning: RefCell<BTreeSet<u32>>,
     sessions_lost: Cell<u64>,
     /// Until then no inherited file is registered: its home did not answer.
     adoption_pause_end: Cell<Nanos>,
@@ -526,12 +528,14 @@ impl Common {
         });
     }
 
-    /// A connection ended. With files open there, the server is to hear of us within its grace time; what is open with
-    /// it as a contact is to be open at the homes within theirs, also while calls still wait for this one to come back.
+    /// A connection ended. The server is to hear of us within its grace time, also where nothing is open there: one that
+    /// was started anew can't know that, and gives nothing up before all have told it. What is open with it as a contact
+    /// is to be open at the homes within theirs, also while calls still wait for this one to come back.
     pub(crate) fn lost(self: &Rc<Self>, server: u32) {
         self.entries_lost(server);
         self.leave_contact(server);
-        if !self.has_open(server) {
+        if !self.open_files.returning.borrow_mut().insert(server) {
+            // Somebody is at it since a connection before.
             return;
         }
         let (own, reactor) = (Rc::downgrade(self), self.reactor.clone());
@@ -539,7 +543,8 @@ impl Common {
             let mut pause = PAUSE_FIRST;
             while let Some(servers) = own.upgrade() {
                 let answer = call(&servers.channel(server), Operation::Ping, Vec::new()).await;
-                if answer.is_ok() || !servers.has_open(server) {
+                if answer.is_ok() {
+                    servers.open_files.returning.borrow_mut().remove(&server);
                     return;
                 }
                 drop(servers);
@@ -547,10 +552,6 @@ impl Common {
                 pause = (pause * 2).min(PAUSE_MAX);
             }
         });
-    }
-
-    fn has_open(&self, server: u32) -> bool {
-        self.open_files.files.borrow().keys().any(|file| self.cluster.home_of(FileId(*file)) == Some(server))
     }
 
     /// A server has lost its registrations: it is told what is open here. When it has lost them again, what was about

@@ -25,7 +25,7 @@ const TIMED_IN: u64 = 8;
 const FACTOR: u64 = 6_364_136_223_846_793_005;
 const SUMMAND: u64 = 1_442_695_040_888_963_407;
 /// Longest wait for servers to take in what is told at the end.
-const END_WAIT_MAX: Nanos = 1_000_000_000;
+pub(crate) const END_WAIT_MAX: Nanos = 1_000_000_000;
 
 /// The numbers of one server, by `ClientCounter`.
 #[derive(Default)]
@@ -146,7 +146,7 @@ impl Common {
     }
 
     /// Tells what has grown. Returns to whom.
-    fn tell_counters(&self) -> Vec<u32> {
+    pub(crate) fn tell_counters(&self) -> Vec<u32> {
         let mut servers = self.untold.servers.borrow_mut();
         let untold = servers.iter_mut().filter(|(_, counters)| counters.now != counters.told);
         let told = untold.filter_map(|(server, counters)| {

@@ -13,6 +13,7 @@ use crate::open_files::locks::LockBook;
 use crate::open_files::read_leases::ReadLeases;
 use crate::options::Options;
 use crate::servers::counters::UntoldCounters;
+use crate::servers::join::join_all;
 use crate::servers::relaying::Relays;
 use crate::shared_memory::registered_buffers::RegisteredBuffers;
 use crate::shared_memory::short_circuit::PlaceCache;
@@ -236,6 +237,13 @@ impl Common {
             channel
         })
         .clone()
+    }
+
+    /// Tells all servers to which there are connections what was counted, and that the session has ended.
+    pub(crate) async fn end(&self) {
+        self.tell_counters();
+        let channels: Vec<Channel> = self.channels.borrow().iter().flatten().cloned().collect();
+        let _: Vec<()> = join_all(channels.iter().map(Channel::end)).await;
     }
 
     pub(crate) fn round_trips(&self) -> u64 {

@@ -12,7 +12,7 @@ use crate::{Class, Nanos, Relay, Stream};
 use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use wire::handshake::{Role, Welcome};
 use wire::{FileId, FrameKind, Header, Operation, Protection, Status};
 
@@ -164,6 +164,8 @@ impl ChannelInner {
         }
         state.last_error = words.to_string();
         state.wake_drained();
+        // Whoever waits for room, or for the end of the connection, looks again.
+        state.room.drain(..).for_each(Waker::wake);
         for slot in 0..WINDOW {
             if state.calls[slot].as_ref().is_some_and(|outstanding| outstanding.abandoned)
                 && let Some(outstanding) = state.release(slot)

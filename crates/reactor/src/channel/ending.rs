@@ -110,6 +110,38 @@ impl ChannelInner {
         }
     }
 
+    /// Says goodbye where there is a connection, which the server closes then.
+    pub(super) async fn end(self: &Rc<Self>) {
+        {
+            let mut state = self.state.borrow_mut();
+            let state = &mut *state;
+            if state.closed {
+                return;
+            }
+            state.closed = true;
+            self.fail_all(state, Status::Unreachable, "the channel was closed");
+            state.wake_watcher();
+            if let ChannelConnection::Open { link, stream, .. } = &mut state.connection {
+                stream.expect(true);
+                let mut header = Header::new(FrameKind::Goodbye, 0);
+                header.level = self.options.level;
+                link.enqueue(header, &[], Vec::new(), 0, None);
+                if !matches!(link.flush(), Ok(true)) {
+                    link.wake();
+                }
+            }
+        }
+        poll_fn(|cx| {
+            let mut state = self.state.borrow_mut();
+            if !matches!(state.connection, ChannelConnection::Open { .. }) {
+                return Poll::Ready(());
+            }
+            state.room.push_back(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// Ends the caller's part in a call: takes its memory back from the connection (invariant 3), and frees the slot
     /// unless the server may still answer (invariant 4).
     pub(super) fn part(self: &Rc<Self>, slot: usize) {

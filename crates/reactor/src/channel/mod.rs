@@ -137,6 +137,12 @@ impl Channel {
         self.0.close();
     }
 
+    /// Closes the connection for good, as `close`, and tells the server that the session has ended, so that it need not
+    /// wait for it to come back. Returns when the server has heard of that, or can't.
+    pub async fn end(&self) {
+        self.0.end().await;
+    }
+
     /// Sends a request and waits for its reply. It reaches the wire when first polled. A call that is dropped early may
     /// still be applied. Errors: the server's, or `Unreachable`, `TimedOut`, `OutcomeUnknown`, `KeyMismatch`, ...
     pub async fn call(&self, call: Call<'_>) -> Result<Reply, Failure> {

@@ -80,6 +80,8 @@ pub(super) struct ConnectionState {
     /// A body can't be received to its end: whoever waits for it has no answer to give, and the connection is about
     /// to close.
     is_broken: bool,
+    /// The peer has said that its session has ended, and listens no more.
+    pub(super) has_ended: bool,
 }
 
 pub(super) struct Connection {
@@ -118,6 +120,7 @@ impl Connection {
                 closing: false,
                 closed: false,
                 is_broken: false,
+                has_ended: false,
             }),
         }
     }
@@ -138,7 +141,7 @@ impl Connection {
                 (Err(LinkError::Protocol(status, words)), _) => Poll::Ready(Some((status, words))),
                 (Err(LinkError::Broken(_)), _) | (_, Err(_)) => Poll::Ready(None),
                 (Ok(()), Ok(true)) if self.is_finished() => Poll::Ready(None),
-                _ if self.state.borrow().closed => Poll::Ready(None),
+                _ if self.state.borrow().closed || self.state.borrow().has_ended => Poll::Ready(None),
                 _ => Poll::Pending,
             }
         })
@@ -189,7 +192,7 @@ impl Connection {
     pub(super) fn step(&self) -> Result<ReceiveProgress, LinkError> {
         let mut state = self.state.borrow_mut();
         let mut link = self.link.borrow_mut();
-        if state.closed || state.closing {
+        if state.closed || state.closing || state.has_ended {
             return Ok(ReceiveProgress::Wait);
         }
         let done = match &mut state.receiving {
@@ -206,6 +209,13 @@ impl Connection {
                             return Err(LinkError::Protocol(Status::BadMessage, "a sign of waiting carries nothing"));
                         }
                         ReceiveProgress::Progress
+                    }
+                    Some((header, params)) if header.kind == FrameKind::Goodbye && self.peer.role.is_client() => {
+                        if header.body_size > 0 || !params.is_empty() {
+                            return Err(LinkError::Protocol(Status::BadMessage, "a client's goodbye carries nothing"));
+                        }
+                        state.has_ended = true;
+                        ReceiveProgress::Wait
                     }
                     Some((header, params)) => ReceiveProgress::Request(header, params),
                     None => {

@@ -110,6 +110,8 @@ pub trait Service: 'static {
     /// A peer that was just taken in shares memory with us: it is lent a region from now on, or counts there.
     fn shared(&self, _peer: &Peer) {}
     fn disconnected(&self, peer: &Peer);
+    /// After that: a client had said that its session ended with the connection.
+    fn session_ended(&self, _peer: &Peer) {}
     /// A request whose header and parameters are here. Its body, if any, waits until it is received or the reply is
     /// given; until then nothing more is read from that connection.
     fn request(self: Rc<Self>, incoming: Incoming);
@@ -641,6 +643,9 @@ impl Serving {
         drop(link);
         self.requests_held.set(self.requests_held.get() - connection.state.borrow_mut().held.drain(..).count());
         self.service.disconnected(peer);
+        if connection.state.borrow().has_ended {
+            self.service.session_ended(peer);
+        }
     }
 
     fn wake_watcher(&self) {

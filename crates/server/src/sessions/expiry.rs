@@ -1,5 +1,5 @@
-//! Sessions come and go: each is journalled before its first request, and forgotten once it has been without a
-//! connection for the time of grace; that of a contact, which may be silent over a connection that stands, once it was
+//! Sessions come and go: each is journalled before its first request, and forgotten when its client says that it has
+//! ended, or once it has been without a connection for the time of grace; that of a contact, which may be silent over a connection that stands, once it was
 //! not heard of for so long. Its connections end then, so whoever is forgotten is told so by the next welcome.
 
 use crate::core::{Core, Failure};
@@ -22,6 +22,16 @@ impl Core {
         self.reap_orphans();
         self.release_remote_opens();
         Ok(())
+    }
+
+    /// Forgets a session whose client has said that it ended. Where something is under way for it still, or the journal
+    /// has no room, that waits for the time of grace.
+    pub fn session_ended(self: &Rc<Self>, session: u64) {
+        let is_idle = self.tables.borrow().sessions.is_idle(session);
+        if is_idle && self.change([Record::SessionDelete(session)]).is_ok() {
+            self.reap_orphans();
+            self.release_remote_opens();
+        }
     }
 
     /// Ends what connections there are of a session that was forgotten: a contact's.

@@ -153,6 +153,11 @@ impl<W> Sessions<W> {
         session.connections == 0
     }
 
+    /// Whether a session has no connection, and nothing is under way for it.
+    pub fn is_idle(&self, session: u64) -> bool {
+        self.table.get(&session).is_some_and(|session| session.connections == 0 && !session.is_active())
+    }
+
     /// Sessions without connection since `before`, and the time since which the oldest other one has none.
     pub fn expired(&self, before: Nanos) -> (Vec<u64>, Option<Nanos>) {
         let mut gone = Vec::new();

@@ -131,6 +131,10 @@ impl Service for Front {
         }
     }
 
+    fn session_ended(&self, peer: &Peer) {
+        self.core.session_ended(peer.session);
+    }
+
     fn request(self: Rc<Self>, incoming: Incoming) {
         let core = &self.core;
         let operation = incoming.operation;

@@ -183,6 +183,46 @@ fn server_restarted_between_unlink_and_close() {
     }
 }
 
+/// Goal: what a client had open goes when it says that it has ended, and no server waits for it to come back, also none
+/// that is started anew. Method: a grace time that is longer than the test; files that others have open too.
+#[test]
+fn sessions_that_end() {
+    let test = TestCluster::with_grace(6, 3, 10_000 * SECOND);
+    let (ending, keeper) = (test.caller(0, 1), test.caller(1, 2));
+    let is_known = |count: u64| test.audits().iter().map(|audit| audit.sessions).sum::<u64>() == count;
+    let left = |count: u64| {
+        let orphans = || test.audits().iter().map(|audit| audit.orphans).sum::<u64>();
+        assert!(test.world.run_until(|| orphans() == count, SECOND), "{:?}", test.audits());
+    };
+    let own = keeper.clone();
+    let opened = test.run(1, async move { [make(&own, "f").await, make(&own, "g").await] });
+    let (own, removing) = (ending.clone(), keeper.clone());
+    test.run(0, async move {
+        make(&own, "h").await;
+        own.open_for_good(ROOT, "f", 0).await.expect("opened");
+    });
+    test.run(1, async move {
+        for name in ["f", "g", "h"] {
+            removing.unlink(ROOT, name).await.expect("unlinked");
+        }
+    });
+    left(3);
+    test.run(0, async move { ending.end().await });
+    left(2);
+    assert!(is_known(3), "only one client is left: {:?}", test.audits());
+    let [f, g] = opened;
+    let own = keeper.clone();
+    test.run(1, async move { own.close(&f).await.expect("closed") });
+    left(1);
+    test.server_indexes().for_each(|server| test.restart(server));
+    test.run(1, async move {
+        use_it(&keeper, &g).await;
+        keeper.close(&g).await.expect("closed");
+    });
+    left(0);
+    assert_empty(&test);
+}
+
 /// Goal: a file without a name lives like any other, may be given a name once, and only if it was made for that.
 #[test]
 fn files_without_a_name() {

@@ -365,6 +365,13 @@ fn decode<T: for<'a> Decode<'a>>(reply: &Reply) -> T {
 }
 
 impl Caller {
+    /// Says goodbye to all servers.
+    pub async fn end(&self) {
+        for channel in self.channels.iter() {
+            channel.end().await;
+        }
+    }
+
     pub async fn call(&self, server: u32, operation: Operation, request: &impl Encode) -> Answer<Reply> {
         self.channels[server as usize].call(Call::new(operation, request)).await
     }
