@@ -96,6 +96,7 @@ fn carry_back(
     let options = Options { user: Credentials::new(reactor::process::user(), 0), ..Options::default() };
     let files = FileSystem::new(reactor, Rc::new(cluster), options);
     let report = reactor.block_on(race(flush_all(reactor, &files, &[], false), end));
+    reactor.block_on(files.end(async {}));
     let Either::First(report) = report else {
         return Err(Failure::failed("not all changes were carried back, for a signal came".to_owned()));
     };
@@ -114,7 +115,9 @@ fn verify(reactor: &Reactor, directory: &RunDirectory) -> Outcome {
     }
     let options = Options { user: Credentials::new(reactor::process::user(), 0), ..Options::default() };
     let files = FileSystem::new(reactor, Rc::new(cluster), options);
-    let compared = reactor.block_on(verify_all(&files, &[]))?;
+    let compared = reactor.block_on(verify_all(&files, &[]));
+    reactor.block_on(files.end(async {}));
+    let compared = compared?;
     if compared.differences.is_empty() {
         return Ok(());
     }
@@ -159,6 +162,7 @@ fn check_changes(directory: &RunDirectory) -> Outcome {
     let reports = reactor.block_on(join_all(
         (0..cluster.server_count()).map(|index| files.server_statistics(index, StatisticsFormat::JSON)),
     ));
+    reactor.block_on(files.end(async {}));
     let (mut words, mut silent) = (Vec::new(), Vec::new());
     let mut counts = [0; 3];
     for (index, report) in reports.into_iter().enumerate() {

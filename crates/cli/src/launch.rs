@@ -186,7 +186,9 @@ impl Start<'_> {
         let words = || format!("{} of {} answer", answered.get(), plural(count as u64, "server"));
         let waiting = race(self.reactor.sleep(self.timeout), line.say_waiting(self.reactor, words));
         let timed = race(answers, waiting);
-        match race(timed, stop_asked(self.signals)).await {
+        let outcome = race(timed, stop_asked(self.signals)).await;
+        files.end(async {}).await;
+        match outcome {
             Either::First(Either::First(answers)) => Ok(answers),
             Either::First(Either::Second(_)) => {
                 let waited = duration_words(self.timeout);
@@ -260,6 +262,7 @@ pub async fn survey(
         }
     }))
     .await;
+    files.end(async {}).await;
     let mut survey = Survey { missing: Vec::new(), silent: Vec::new() };
     for (index, state) in indices.iter().zip(states) {
         match state {

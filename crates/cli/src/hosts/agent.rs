@@ -314,6 +314,7 @@ impl Agent {
         let outcome = self
             .reactor
             .block_on(race(join_all(called.iter().map(|index| files.ping(*index))), stop_asked(&self.signals)));
+        self.reactor.block_on(files.end(async {}));
         let Either::First(answers) = outcome else { return Err(Failure::Said(1)) };
         let silent: Vec<String> = called
             .iter()
