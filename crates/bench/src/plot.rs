@@ -12,8 +12,9 @@ use std::path::Path;
 const PANEL_SIZE: (u32, u32) = (580, 420);
 /// One panel alone is wider, so that the head has room.
 const WIDTH_ALONE: u32 = 760;
-/// Room for the head of a picture.
+/// Room for the head of a picture with two lines about it, and for each line more.
 const HEAD_HEIGHT: u32 = 74;
+const LINE_HEIGHT: u32 = 17;
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -82,23 +83,27 @@ impl Picture {
         let columns = if self.panels.len() > 3 { self.panels.len().div_ceil(2) } else { self.panels.len() }.max(1);
         let rows = self.panels.len().div_ceil(columns).max(1);
         let width = if columns == 1 { WIDTH_ALONE } else { PANEL_SIZE.0 * columns as u32 };
-        let size = (width, PANEL_SIZE.1 * rows as u32 + HEAD_HEIGHT);
+        let size = (width, PANEL_SIZE.1 * rows as u32 + self.head_height());
         let mut text = String::new();
         self.draw_into(&mut text, size, (rows, columns)).map_err(|words| format!("{}: {words}", file.display()))?;
         std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
     }
 
+    fn head_height(&self) -> u32 {
+        HEAD_HEIGHT + LINE_HEIGHT * self.about.len().saturating_sub(2) as u32
+    }
+
     fn draw_into(&self, text: &mut String, size: (u32, u32), grid: (usize, usize)) -> Result<(), String> {
         let area = SVGBackend::with_string(text, size).into_drawing_area();
         area.fill(&WHITE).map_err(said)?;
-        let (head, body) = area.split_vertically(HEAD_HEIGHT);
+        let (head, body) = area.split_vertically(self.head_height());
         let line = |text: &str, size: i32, at: i32| {
             let style = (FONT, size).into_font().color(&INK);
             head.draw(&Text::new(text.to_owned(), (16, at), style)).map_err(said)
         };
         line(&self.title, 20, 12)?;
         for (index, about) in self.about.iter().enumerate() {
-            line(about, 13, 38 + index as i32 * 17)?;
+            line(about, 13, 38 + index as i32 * LINE_HEIGHT as i32)?;
         }
         for (panel, area) in self.panels.iter().zip(body.split_evenly(grid)) {
             panel.draw(&area)?;
@@ -355,6 +360,17 @@ mod tests {
         assert_eq!(LogAxis(0.5e6..2e9).lines(), [1e6, 1e7, 1e8, 1e9]);
         let axis = LogAxis(1.0..100.0);
         assert_eq!([1.0, 10.0, 100.0].map(|value| axis.map(&value, (200, 0))), [200, 100, 0]);
+    }
+
+    /// Goal: what is said about a picture has room above its panels, however many lines that takes.
+    #[test]
+    fn heads_have_room() {
+        for lines in 0..6u32 {
+            let about = vec!["about it".to_owned(); lines as usize];
+            let picture = Picture { title: "title".to_owned(), about, panels: Vec::new() };
+            let last = 38 + lines * LINE_HEIGHT;
+            assert!(picture.head_height() >= last, "{lines} lines end at {last}");
+        }
     }
 
     /// Goal: numbers on axes are short and exact.
