@@ -90,6 +90,47 @@ fn open_over_restarts() {
     wait_for(&harness, (0, 0, 0));
 }
 
+/// Goal: a server that was started anew waits no longer than clients need to come back, also those that have nothing open
+/// there and do nothing, and one that has ended is not waited for; what one of them holds stays, however soon a server
+/// dies again that it has just come back to.
+#[test]
+fn idle_clients_come_back() {
+    let harness = cluster(2);
+    let [holder, idle, ending] = [(); 3].map(|()| harness.add_client());
+    let file = run(&harness, &holder, async |fs| {
+        let file = fs.open(b"/f", &creating()).await.expect("create");
+        fs.write_at(&file, &[1; 100], 0).await.expect("write");
+        file
+    });
+    let meet = async |fs: FileSystem| {
+        for server in 0..fs.server_count() {
+            fs.ping(server).await.expect("it is up");
+        }
+    };
+    run(&harness, &idle, meet);
+    run(&harness, &holder, async |fs| fs.unlink(b"/f").await.expect("unlink"));
+    let restart = || {
+        harness.server_indexes().for_each(|server| harness.kill(server));
+        harness.server_indexes().for_each(|server| harness.restart(server));
+        harness.wait_for_servers(LIMIT).expect("servers start");
+    };
+    for step in 0..40 {
+        restart();
+        harness.world.run_for(step * step * 100_000);
+    }
+    harness.world.run_for(3 * GRACE);
+    assert_eq!(counts(&harness), (1, 1, 1), "its client is there");
+    run(&harness, &idle, meet);
+    run(&harness, &ending, async move |fs: FileSystem| {
+        meet(fs.clone()).await;
+        fs.end(async {}).await;
+    });
+    restart();
+    run(&harness, &holder, async move |fs| fs.close(&file).await);
+    let gone = harness.world.run_until(|| counts(&harness) == (0, 0, 0), GRACE / 5);
+    assert!(gone, "{:?}", counts(&harness));
+}
+
 /// Goal: a client that its server does not hear of for the grace time loses what has no name, and is told ESTALE; what
 /// has a name stays open.
 /// Method: its node is parted from the servers for longer than that.

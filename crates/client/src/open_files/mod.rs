@@ -149,8 +149,9 @@ pub(crate) struct OpenFiles {
     removals: Cell<u64>,
     /// Per server: the life in which it has no registrations but those that it was told of since.
     renewals: RefCell<BTreeMap<u32, u64>>,
-    /// Servers to which a connection was lost, and that are asked for a sign of life until they give one.
-    returning: RefCell<BTreeSet<u32>>,
+    /// Servers to which a connection was lost, and that are asked for a sign of life until they give one; with the number
+    /// of those that were lost meanwhile.
+    returning: RefCell<BTreeMap<u32, u64>>,
     sessions_lost: Cell<u64>,
     /// Until then no inherited file is registered: its home did not answer.
     adoption_pause_end: Cell<Nanos>,
@@ -534,16 +535,21 @@ impl Common {
     pub(crate) fn lost(self: &Rc<Self>, server: u32) {
         self.entries_lost(server);
         self.leave_contact(server);
-        if !self.open_files.returning.borrow_mut().insert(server) {
-            // Somebody is at it since a connection before.
+        if let Some(losses) = self.open_files.returning.borrow_mut().get_mut(&server) {
+            // Somebody is at it since a connection before, and asks once more: an answer may have come over one that has
+            // ended since.
+            *losses += 1;
             return;
         }
+        self.open_files.returning.borrow_mut().insert(server, 0);
         let (own, reactor) = (Rc::downgrade(self), self.reactor.clone());
         self.reactor.spawn(Class::Background, async move {
             let mut pause = PAUSE_FIRST;
             while let Some(servers) = own.upgrade() {
+                let losses = || servers.open_files.returning.borrow().get(&server).copied();
+                let before = losses();
                 let answer = call(&servers.channel(server), Operation::Ping, Vec::new()).await;
-                if answer.is_ok() {
+                if answer.is_ok() && losses() == before {
                     servers.open_files.returning.borrow_mut().remove(&server);
                     return;
                 }
