@@ -151,8 +151,8 @@ fn flush_all(client: &Client) -> Result<()> {
     }
 }
 
-/// Has the servers fetch a file of the backing directory before anybody reads it; of what is not a file, which lies with
-/// its name, nothing is left to fetch. Errors: `NotSupported` where there is no backing directory, and those of reads.
+/// Has the servers fetch a file of the backing directory before anybody reads it; of what is no file nothing is left to
+/// fetch, for it lies with its name. Errors: `NotSupported` where there is no backing directory, and those of reads.
 ///
 /// # Safety
 /// `path` is a NUL-terminated string.

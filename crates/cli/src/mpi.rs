@@ -33,7 +33,8 @@ pub fn library(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
             };
             let way = way_to_build(&own.join(SOURCES));
             Err(Failure::usage(format!(
-                "--mpi {kind}: there is no {LIBRARY} for this kind of MPI ({there}); {way}, and --mpi takes its path too"
+                "--mpi {kind}: there is no {LIBRARY} for this kind of MPI ({there}); {way}, and --mpi takes its path \
+                 too"
             )))
         }
     }

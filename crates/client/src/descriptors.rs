@@ -222,8 +222,8 @@ impl Mounted {
         std::mem::take(&mut table.files)
     }
 
-    /// Closes all numbers because the process ends, and has the servers told of it, within a second. What a forked child
-    /// has inherited and never used is its parent's to close.
+    /// Closes all numbers because the process ends, and has the servers told of it, within a second. What a forked
+    /// child has inherited and never used is its parent's to close.
     fn end(&self) {
         let files = self.take_all();
         if !self.client.is_in_use() {

@@ -144,8 +144,8 @@ fn in_both(test: fn(DriverKind)) {
     test(DriverKind::IoUring);
 }
 
-/// Goal: who ends a session is heard by the time that it has, whatever it had under way; who merely goes is not taken for
-/// ended.
+/// Goal: who ends a session is heard by the time that it has, whatever it had under way; who merely goes is not taken
+/// for ended.
 #[test]
 fn sessions_end_when_they_say_so() {
     in_both(|kind| {

@@ -90,9 +90,9 @@ fn open_over_restarts() {
     wait_for(&harness, (0, 0, 0));
 }
 
-/// Goal: a server that was started anew waits no longer than clients need to come back, also those that have nothing open
-/// there and do nothing, and one that has ended is not waited for; what one of them holds stays, however soon a server
-/// dies again that it has just come back to.
+/// Goal: a server that was started anew waits no longer than clients need to come back, also those that have nothing
+/// open there and do nothing, and one that has ended is not waited for; what one of them holds stays, however soon a
+/// server dies again that it has just come back to.
 #[test]
 fn idle_clients_come_back() {
     let harness = cluster(2);

@@ -149,8 +149,8 @@ pub(crate) struct OpenFiles {
     removals: Cell<u64>,
     /// Per server: the life in which it has no registrations but those that it was told of since.
     renewals: RefCell<BTreeMap<u32, u64>>,
-    /// Servers to which a connection was lost, and that are asked for a sign of life until they give one; with the number
-    /// of those that were lost meanwhile.
+    /// Servers to which a connection was lost, and that are asked for a sign of life until they give one; with the
+    /// number of connections that were lost meanwhile.
     returning: RefCell<BTreeMap<u32, u64>>,
     sessions_lost: Cell<u64>,
     /// Until then no inherited file is registered: its home did not answer.
@@ -529,15 +529,15 @@ impl Common {
         });
     }
 
-    /// A connection ended. The server is to hear of us within its grace time, also where nothing is open there: one that
-    /// was started anew can't know that, and gives nothing up before all have told it. What is open with it as a contact
-    /// is to be open at the homes within theirs, also while calls still wait for this one to come back.
+    /// A connection ended. The server is to hear of us within its grace time, also where nothing is open there: one
+    /// that was started anew can't know that, and gives nothing up before all have told it. What is open with it as a
+    /// contact is to be open at the homes within theirs, also while calls still wait for this one to come back.
     pub(crate) fn lost(self: &Rc<Self>, server: u32) {
         self.entries_lost(server);
         self.leave_contact(server);
         if let Some(losses) = self.open_files.returning.borrow_mut().get_mut(&server) {
-            // Somebody is at it since a connection before, and asks once more: an answer may have come over one that has
-            // ended since.
+            // Somebody is at it since a connection before, and asks once more: an answer may have come over one that
+            // has ended since.
             *losses += 1;
             return;
         }

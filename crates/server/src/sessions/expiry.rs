@@ -1,6 +1,7 @@
 //! Sessions come and go: each is journalled before its first request, and forgotten when its client says that it has
-//! ended, or once it has been without a connection for the time of grace; that of a contact, which may be silent over a connection that stands, once it was
-//! not heard of for so long. Its connections end then, so whoever is forgotten is told so by the next welcome.
+//! ended, or once it has been without a connection for the time of grace; that of a contact, which may be silent over a
+//! connection that stands, once it was not heard of for so long. Its connections end then, so whoever is forgotten is
+//! told so by the next welcome.
 
 use crate::core::{Core, Failure};
 use crate::journal::records::Record;

@@ -481,8 +481,8 @@ fn what_fails_again_and_again_is_no_progress() {
     assert_eq!(status, Status::NoSpace);
 }
 
-/// Goal: an append for whose bytes there is no room is told so, and what it had brought here of its file is not given up
-/// for them, to be brought again without end. Method: a log that is behind alone, and a store full of what can't go
+/// Goal: an append for whose bytes there is no room is told so, and what it had brought here of its file is not given
+/// up for them, to be brought again without end. Method: a log that is behind alone, and a store full of what can't go
 /// behind, of which a few chunks are freed: the body finds room, then the log's last chunk, then all that follows.
 #[test]
 fn an_append_does_not_give_up_what_it_needs() {

@@ -87,8 +87,8 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         // However long what it lacked took to come, its own time begins.
         caller.deadline = caller.deadline.max(core.reactor.now() + core.options.timeout);
         let lack;
-        // What is here of its chunks stays until it is tried again: else what it lacks next, room, might be made of them,
-        // and so without end.
+        // What is here of its chunks stays until it is tried again: else what it lacks next, room, might be made of
+        // them, and so without end.
         (lack, _chunk_use) = match append_in_turn(core, &caller, &mut arrived).await? {
             Attempt::Done(reply) => return Ok(reply),
             Attempt::Lacks(lack, chunk_use) => (lack, chunk_use),
