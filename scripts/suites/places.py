@@ -72,27 +72,33 @@ class Ext4(Directories):
 
 
 class Mounts(Directories):
-    """Two mounts of one cluster of three servers."""
+    """Two mounts of one cluster of three servers; over a backing directory, if that is wanted, in a directory of it
+    that is there already, with files in it."""
 
     kind = "mounts"
     servers = 3
     # What is judged is what programs see, not how fast a machine that others use too starts a server again.
     patience = ["--timeout-ms", 300_000]
 
-    def __init__(self, programs, store):
+    def __init__(self, programs, store, backing=False):
         self.tabane = pathlib.Path(programs).resolve() / "tabane"
         self.store = store
+        self.is_backed = backing
 
     def __enter__(self):
         self.work = work_directory()
         self.run = self.work / "run"
-        self.first, self.second = self.work / "first", self.work / "second"
+        self.mounts = first, second = self.work / "first", self.work / "second"
+        below = "populated" if self.is_backed else "."
+        self.first, self.second = first / below, second / below
+        # Looked at again all the time, and carried whenever there is a moment for it.
+        backing = ["--backing", self.populated(), "--backing-check", 1] if self.is_backed else []
         try:
-            self.command("up", "--servers", self.servers, "--store", self.store, *self.patience)
-            for mount in (self.first, self.second):
+            self.command("up", "--servers", self.servers, "--store", self.store, *backing, *self.patience)
+            for mount in self.mounts:
                 mount.mkdir()
                 # One takes its requests as the kernel offers them, the other one from the device.
-                ways = ["--io-uring", "off"] if mount == self.second else []
+                ways = ["--io-uring", "off"] if mount == second else []
                 self.command("mount", mount, *ways, *self.patience)
         except BaseException:
             self.__exit__()
@@ -100,11 +106,21 @@ class Mounts(Directories):
         return self
 
     def __exit__(self, *_):
-        for mount in (self.first, self.second):
+        for mount in self.mounts:
             subprocess.run([self.tabane, "umount", mount], env=self.environment(), check=False)
-        subprocess.run([self.tabane, "down", "--run-directory", self.run], check=False)
-        if not any(os.path.ismount(mount) for mount in (self.first, self.second)):
+        ways = ["--discard"] if self.is_backed else []
+        subprocess.run([self.tabane, "down", *ways, "--run-directory", self.run], check=False)
+        if not any(os.path.ismount(mount) for mount in self.mounts):
             shutil.rmtree(self.work)
+
+    def populated(self):
+        """A backing directory, and in it one with 200 files in it and in ten others."""
+        site = self.work / "site"
+        for number in range(200):
+            directory = site / "populated" / (f"d{number % 20}" if number % 20 < 10 else ".")
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / f"file-{number}").write_bytes(bytes([number % 256]) * (number * 613))
+        return site
 
     def environment(self):
         return dict(os.environ, TABANE_CLUSTER=str(self.run))

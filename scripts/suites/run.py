@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Public test suites and ordinary programs judge the mount.
 
-    run.py quick|full [--programs DIRECTORY] [SUITE[:TEST]]...     on two mounts of a cluster of its own
+    run.py quick|full [--programs DIRECTORY] [SUITE[:TEST]]...     on two mounts of a cluster of its own; with --backing over a
+                                                                   populated backing directory
     run.py quick|full --ext4 [SUITE[:TEST]]...                     on an ext4 image: what passes there has to pass here
     run.py quick|full --directories A B [SUITE[:TEST]]...          on any two views of one file system
 
@@ -92,7 +93,7 @@ def place_of(options):
             sys.exit(0)
         print("suites: there is no /dev/fuse, so nothing can be mounted; TABANE_CI_NO_FUSE=1 leaves these tests out", file=sys.stderr)
         sys.exit(1)
-    return places.Mounts(options.programs, options.store)
+    return places.Mounts(options.programs, options.store, options.backing)
 
 
 def main():
@@ -104,6 +105,7 @@ def main():
     parser.add_argument("--store", default="memory:size=2G")
     parser.add_argument("--lanes", type=int, default=1)
     parser.add_argument("--reference", type=pathlib.Path, help="what ext4 says to the full form (default: ext4.json beside the tools)")
+    parser.add_argument("--backing", action="store_true", help="the cluster is over a populated backing directory")
     parser.add_argument("--ext4", action="store_true")
     parser.add_argument("--directories", nargs=2, metavar="DIRECTORY")
     options = parser.parse_intermixed_args()

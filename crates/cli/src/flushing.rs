@@ -1,5 +1,5 @@
-//! When changes over a backing directory go back by themselves, and how fast: options of `up`, `run` and `server`, and
-//! lines of the settings file.
+//! When changes over a backing directory go back by themselves, and how fast, and when it is looked at again: options of
+//! `up`, `run` and `server`, and lines of the settings file.
 
 use crate::arguments::{Arguments, number_of};
 use crate::failure::{Failure, Outcome};
@@ -9,14 +9,26 @@ use reactor::Nanos;
 use server::{ConflictPolicy, FlushPolicy, Flushing};
 
 /// The options, as they are called.
-const KEYS: [&str; 8] =
-    ["flush", "flush-idle-ms", "flush-age", "flush-rate", "flush-writers", "flush-atomic", "on-conflict", "grace-ms"];
+const KEYS: [&str; 9] = [
+    "backing-check",
+    "flush",
+    "flush-idle-ms",
+    "flush-age",
+    "flush-rate",
+    "flush-writers",
+    "flush-atomic",
+    "on-conflict",
+    "grace-ms",
+];
 const ALL: &str = "all";
+const OFF: &str = "off";
 const NANOS_PER_MS: Nanos = 1_000_000;
 const NANOS_PER_SECOND: Nanos = 1_000 * NANOS_PER_MS;
 const AUTO: &str = "auto";
 /// The longest spell: an hour.
 const IDLE_MS_MAX: u64 = 3_600_000;
+/// The longest time between two looks: a day.
+const CHECK_SECONDS_MAX: u64 = 86_400;
 
 /// What the command line asks for. Errors: `Usage` for one of them without --backing, or a spell that is none.
 pub fn wanted(arguments: &Arguments) -> Outcome<Flushing> {
@@ -29,7 +41,7 @@ pub fn wanted(arguments: &Arguments) -> Outcome<Flushing> {
 }
 
 /// The options that stand for it.
-pub fn texts(flushing: &Flushing) -> [(&'static str, String); 8] {
+pub fn texts(flushing: &Flushing) -> [(&'static str, String); 9] {
     let idle = match flushing.idle {
         0 => AUTO.to_owned(),
         idle => (idle / NANOS_PER_MS).to_string(),
@@ -38,8 +50,13 @@ pub fn texts(flushing: &Flushing) -> [(&'static str, String); 8] {
         u64::MAX => ALL.to_owned(),
         size => size.to_string(),
     };
-    let [policy, idle_ms, age, rate, writers, atomic, on_conflict, grace_ms] = KEYS;
+    let check_text = match flushing.check {
+        Nanos::MAX => OFF.to_owned(),
+        check => (check / NANOS_PER_SECOND).to_string(),
+    };
+    let [check, policy, idle_ms, age, rate, writers, atomic, on_conflict, grace_ms] = KEYS;
     [
+        (check, check_text),
         (policy, flushing.policy.word().to_owned()),
         (idle_ms, idle),
         (age, (flushing.age / NANOS_PER_SECOND).to_string()),
@@ -57,7 +74,7 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
         let text = text(key);
         number_of(OptionRow::of(key), &text).ok_or_else(|| format!("--{key} {text}: is out of range"))
     };
-    let [policy, idle_ms, age, rate, writers, atomic, on_conflict, grace_ms] = KEYS;
+    let [check, policy, idle_ms, age, rate, writers, atomic, on_conflict, grace_ms] = KEYS;
     let word = text(policy);
     let idle_text = text(idle_ms);
     let idle = match idle_text.parse::<u64>() {
@@ -71,6 +88,12 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
         None if atomic_text == ALL => u64::MAX,
         None => return Err(format!("--{atomic} {atomic_text}: '{ALL}' or a size as 1M or 0 is wanted")),
     };
+    let check_text = text(check);
+    let check = match check_text.parse::<u64>() {
+        Ok(seconds @ 1..=CHECK_SECONDS_MAX) => seconds * NANOS_PER_SECOND,
+        _ if check_text == OFF => Nanos::MAX,
+        _ => return Err(format!("--{check} {check_text}: '{OFF}' or 1 to {CHECK_SECONDS_MAX} seconds are wanted")),
+    };
     let conflicts = text(on_conflict);
     let conflicts = ConflictPolicy::of_word(&conflicts)
         .ok_or_else(|| format!("--{on_conflict} {conflicts}: one of both, ours, theirs is wanted"))?;
@@ -83,6 +106,7 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
         on_conflict: conflicts,
         grace: number(grace_ms)? * NANOS_PER_MS,
         atomic_below,
+        check,
     })
 }
 
@@ -101,6 +125,7 @@ mod tests {
             on_conflict: ConflictPolicy::Ours,
             grace: 3 * NANOS_PER_MS,
             atomic_below: u64::MAX,
+            check: Nanos::MAX,
         };
         for flushing in [told, Flushing::default()] {
             let texts = texts(&flushing);
@@ -113,6 +138,8 @@ mod tests {
     fn bad_texts_are_refused() {
         let defaults = texts(&Flushing::default());
         for (wrong, text) in [
+            ("backing-check", "0"),
+            ("backing-check", "never"),
             ("flush", "often"),
             ("flush-idle-ms", "0"),
             ("flush-idle-ms", "soon"),

@@ -248,6 +248,14 @@ pub static TABLE: &[OptionRow] = &[
         "directory of the site's file system that the cluster shows and caches; the same on all hosts",
     ),
     setting(
+        "backing-check",
+        Value::Text,
+        "10",
+        "SECONDS|off",
+        "what was looked at in the backing directory so long ago is looked at again when it is asked for, so that what \
+         others change there is seen here; 'off' for never",
+    ),
+    setting(
         "flush",
         Value::Choice(&["idle", "immediate", "on-close", "manual", "never"]),
         "idle",

@@ -389,7 +389,7 @@ fn table(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[ServerStat
 }
 
 /// Age from which a call counts as one that hangs.
-const CALL_HANGS_NS: u64 = 2_000_000_000;
+pub const CALL_HANGS_NS: u64 = 2_000_000_000;
 
 /// The backing directory, what came from it and what was changed over it; and the calls on it that take long, of each
 /// server.
@@ -407,6 +407,17 @@ fn backing_lines(statuses: &[ServerStatus]) -> String {
         sum("names_differing"),
         sum("made_here"),
     );
+    let check = reports().filter_map(|(_, report)| report["check_ns"].as_u64()).max().unwrap_or(0);
+    let _ = match check {
+        0 => writeln!(text, "what is known of it is not looked at again"),
+        check => writeln!(
+            text,
+            "what is known of it is looked at again after {} s: {} looks so far, {} names changed by others",
+            check / 1_000_000_000,
+            count_words(sum("checks")),
+            count_words(sum("forgotten_names"))
+        ),
+    };
     let policy = reports().find_map(|(_, report)| report["flush_policy"].as_str()).unwrap_or_default();
     let spell = reports().filter_map(|(_, report)| report["flush_spell_ns"].as_u64()).max().unwrap_or(0);
     let when = match policy {

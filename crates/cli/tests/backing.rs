@@ -103,6 +103,79 @@ fn staged_files() {
     ground.run(&["down"]);
 }
 
+/// Waits until something holds that others have changed in the backing directory.
+#[allow(clippy::disallowed_methods)] // A real process is waited for.
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !holds() {
+        assert!(start.elapsed().as_secs() < 30, "not seen: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+/// Goal: what others change in the directory is seen after a while, by commands and in a mount that keeps what it is
+/// told; what was changed here stays. With `off` nothing of it is seen.
+#[test]
+fn what_others_change_is_seen() {
+    let ground = Ground::new("seen");
+    let behind = ground.make_tree();
+    let up = ["up", "--servers", "2", "--flush", "manual", "--backing", behind.to_str().unwrap()];
+    for check in ["0", "soon", "86401"] {
+        let complaint = ground.fail(2, &[&up[..], &["--backing-check", check]].concat());
+        assert!(complaint.contains("'off' or 1 to 86400 seconds are wanted"), "{complaint}");
+    }
+    ground.run(&[&up[..], &["--backing-check", "1"]].concat());
+    assert!(ground.run(&["status"]).contains("looked at again after 1 s"));
+    let mount = ground.path.join("mount");
+    let mounts = common::fuse_is_here();
+    if mounts {
+        fs::create_dir(&mount).unwrap();
+        ground.run(&["mount", mount.to_str().unwrap()]);
+        assert_eq!(fs::read_dir(mount.join("many")).unwrap().count(), 200);
+        assert_eq!(fs::read(mount.join("one")).unwrap(), fs::read(behind.join("one")).unwrap());
+    }
+    ground.run(&["ls", "-l", "/many"]);
+    // Nothing while it can't be read: another moment's bytes are not mixed in.
+    let text = |path: &str| String::from_utf8_lossy(&ground.try_run(&["cat", path]).stdout).into_owned();
+    fs::write(behind.join("many/file-007.txt"), "short").unwrap();
+    fs::write(ground.path.join("letter"), "ours").unwrap();
+    ground.run(&["cp", "letter", ":/many/file-008.txt"]);
+    wait_until("a file that was cut", || text("/many/file-007.txt") == "short");
+    // Grown, replaced, removed, made.
+    fs::write(behind.join("many/file-007.txt"), "short and more").unwrap();
+    fs::write(behind.join("theirs"), "theirs").unwrap();
+    fs::rename(behind.join("theirs"), behind.join("one")).unwrap();
+    fs::write(behind.join("many/file-008.txt"), "theirs").unwrap();
+    fs::remove_file(behind.join("many/file-009.txt")).unwrap();
+    fs::write(behind.join("many/new"), "new").unwrap();
+    wait_until("a file that has grown", || text("/many/file-007.txt") == "short and more");
+    wait_until("a file that was replaced", || text("/one") == "theirs");
+    let listed = || ground.run(&["ls", "/many"]);
+    wait_until("a name that is new", || listed().lines().any(|name| name == "new"));
+    wait_until("a name that is gone", || !listed().contains("file-009.txt"));
+    assert!(!ground.try_run(&["stat", "/many/file-009.txt"]).status.success());
+    assert_eq!(ground.run(&["cat", "/many/file-008.txt"]), "ours");
+    assert!(sum(&ground, "forgotten_names") >= 3);
+    if mounts {
+        wait_until("a file in a mount", || fs::read(mount.join("one")).unwrap() == b"theirs");
+        wait_until("a new name in a mount", || fs::read(mount.join("many/new")).is_ok_and(|bytes| bytes == b"new"));
+        wait_until("a name that is gone, in a mount", || !mount.join("many/file-009.txt").exists());
+        ground.run(&["umount", mount.to_str().unwrap()]);
+    }
+    ground.run(&["check"]);
+    let complaint = ground.fail(3, &["down"]);
+    assert!(complaint.contains("many/file-008.txt"), "{complaint}");
+    ground.run(&["down", "--discard"]);
+    ground.run(&[&up[..], &["--backing-check", "off"]].concat());
+    assert!(ground.run(&["status"]).contains("is not looked at again"));
+    assert_eq!(ground.run(&["cat", "/one"]), "theirs");
+    fs::write(behind.join("one"), "something else").unwrap();
+    #[allow(clippy::disallowed_methods)] // Nothing happens that could be waited for.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(ground.run(&["cat", "/one"]), "theirs");
+    ground.run(&["down"]);
+}
+
 fn bytes_of(ground: &Ground, path: &str) -> [u64; 3] {
     let told: serde_json::Value = serde_json::from_str(&ground.run(&["status", "--json", path])).unwrap();
     ["dirty_bytes", "clean_bytes", "absent_bytes"].map(|kind| told["paths"][0][kind].as_u64().unwrap())

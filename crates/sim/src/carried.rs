@@ -44,6 +44,11 @@ pub enum Seen {
 /// Size of a file, and its pages that have anything but zeros, by number.
 type Contents = (u64, BTreeMap<u64, Vec<u8>>);
 
+/// Names that flushes put beside others.
+pub const BESIDE: &str = ".tabane-";
+/// In the words of a server that can't fetch what somebody else has replaced.
+const CHANGED_THERE: &str = "has changed there since it was taken up";
+
 /// What clients see, by path.
 pub type View = BTreeMap<String, Seen>;
 
@@ -76,6 +81,8 @@ pub async fn view(files: &FileSystem) -> client::Result<View> {
                     directories.push(path.clone());
                     Seen::Directory
                 }
+                // Written by flushes beside somebody else's; nobody compares it, and what has large holes takes long.
+                Kind::File if path.contains(BESIDE) => Seen::Unread,
                 Kind::File => match contents(files, &path).await {
                     Err(error) if matches!(error.status, Status::NoSpace | Status::Corrupt | Status::TooManyOpen) => {
                         Seen::Unread
@@ -191,9 +198,27 @@ pub fn problems(world: &World, view: &View, report: &FlushReport, faults: &Fault
 
 /// A client flushes, and then opens at everything.
 pub fn flush_and_look(world: &World, client: &SimClient, limit: Nanos) -> Result<(FlushReport, View), String> {
+    flush_and_look_again(world, client, limit, 0, 0)
+}
+
+/// The same where the site may have changed since servers have looked at it: whoever meets with that looks again, after
+/// pauses.
+pub fn flush_and_look_again(
+    world: &World,
+    client: &SimClient,
+    limit: Nanos,
+    pause_count: u32,
+    pause: Nanos,
+) -> Result<(FlushReport, View), String> {
     let files = client.client.file_system.clone();
     let work = async move {
         let report = files.flush(&[], &|_| {}).await?;
+        for _ in 0..pause_count {
+            match view(&files).await {
+                Err(error) if error.message.contains(CHANGED_THERE) => files.reactor().sleep(pause).await,
+                seen => return seen.map(|view| (report, view)),
+            }
+        }
         let view = view(&files).await?;
         Ok((report, view))
     };
@@ -222,10 +247,13 @@ pub fn look(world: &World, client: &SimClient, limit: Nanos) -> Result<View, Str
 /// Whether changes go back in a run.
 pub fn is_wanted(profile: &Profile) -> bool {
     use crate::profile::Sabotage;
-    use server::BackingFault::{ForgetsEvicted, LosesChunkChanges, LosesWritesInFlush, ReplacesOthers, SyncsNothing};
+    use server::BackingFault::{ForgetsChanges, ForgetsEvicted, LosesChunkChanges, LosesWritesInFlush};
+    use server::BackingFault::{ReplacesOthers, SyncsNothing};
     let needs = matches!(
         profile.sabotage,
-        Sabotage::Backing(ForgetsEvicted | LosesChunkChanges | LosesWritesInFlush | ReplacesOthers | SyncsNothing)
+        Sabotage::Backing(
+            ForgetsChanges | ForgetsEvicted | LosesChunkChanges | LosesWritesInFlush | ReplacesOthers | SyncsNothing
+        )
     );
     profile.backing
         && (needs
@@ -244,6 +272,9 @@ pub fn flushing(profile: &Profile) -> Flushing {
         // What was evicted is of no concern to a file that stays where it is.
         true if profile.sabotage == Sabotage::Backing(server::BackingFault::ForgetsEvicted) => {
             Flushing { atomic_below: u64::MAX, ..profile.flushing }
+        }
+        true if profile.sabotage == Sabotage::Backing(server::BackingFault::ForgetsChanges) => {
+            Flushing { check: crate::profile::SECOND, ..profile.flushing }
         }
         true => profile.flushing,
         false => Flushing { policy: FlushPolicy::Manual, grace: 0, ..profile.flushing },

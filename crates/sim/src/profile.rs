@@ -304,6 +304,7 @@ impl Profile {
             flushing: Flushing {
                 on_conflict: draw_conflict_policy(&mut Random::new(seed ^ 0x7768_6963)),
                 atomic_below: *Random::new(seed ^ 0x6174_6f6d).choose(&[0, 0, 10_000, u64::MAX]),
+                check: draw_check(&mut Random::new(seed ^ 0x6368_6563)),
                 grace: *Random::new(seed ^ 0x6772_6163).choose(&[0, 50 * MILLISECOND, SECOND, 20 * SECOND]),
                 ..draw_flushing(&mut Random::new(seed ^ 0x7061_6365))
             },
@@ -323,7 +324,13 @@ fn draw_flushing(random: &mut Random) -> Flushing {
         on_conflict: ConflictPolicy::Both,
         grace: 0,
         atomic_below: 0,
+        check: Nanos::MAX,
     }
+}
+
+/// After what time what is known of the site is looked at again.
+fn draw_check(random: &mut Random) -> Nanos {
+    *random.choose(&[Nanos::MAX, Nanos::MAX, 50 * MILLISECOND, SECOND, 10 * SECOND])
 }
 
 /// What becomes of names that somebody else has changed.

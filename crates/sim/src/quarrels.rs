@@ -2,10 +2,13 @@
 //! as well. Afterwards each of the two versions has to be where `--on-conflict` says, or the flush lists the name.
 //!
 //! He acts while all servers are down, for a flush can't see what happens between its look at a name and its rename.
+//! He changes others as well, which are the same on both sides, and makes new ones, where servers look at the site
+//! again: those have to be the same on both sides afterwards.
+//!
 //! And nothing is evicted from before that on: what was put behind and evicted, and is gone there, nobody can read any
 //! more.
 
-use crate::carried::{self, Seen, View};
+use crate::carried::{self, BESIDE, Seen, View};
 use crate::harness::{Harness, SimClient};
 use crate::profile::{MILLISECOND, Profile, SECOND, Sabotage};
 use crate::random::Random;
@@ -15,16 +18,19 @@ use reactor::sim::{CrashKind, World};
 use reactor::{Class, Nanos};
 use server::{BackingFault, ConflictPolicy};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use wire::FileId;
 
 /// Names that are quarrelled about, at most.
 const QUARRELS_MAX: u64 = 12;
-/// Names of ours and theirs beside others.
-const BESIDE: &str = ".tabane-";
+/// Names of theirs beside ours.
 const THEIRS: &str = ".tabane-theirs-";
 /// Tags of what is written for it; nothing else has them.
 const TAG_FIRST: pattern::Tag = 1 << 25;
+/// Names that somebody else changes, and nobody here, and numbers for them.
+const VISITS_MAX: u64 = 12;
+const VISIT_FIRST: usize = 1 << 10;
 /// How often servers are killed while names are settled.
 const KILLS_MAX: u64 = 4;
 
@@ -43,7 +49,9 @@ struct Quarrel {
 pub fn are_wanted(profile: &Profile) -> bool {
     let is_drawn = match profile.sabotage {
         Sabotage::None => Random::new(profile.seed ^ 0x7175_6172).percent(40),
-        sabotage => sabotage == Sabotage::Backing(BackingFault::ReplacesOthers),
+        sabotage => {
+            matches!(sabotage, Sabotage::Backing(BackingFault::ReplacesOthers | BackingFault::ForgetsChanges))
+        }
     };
     is_drawn && carried::is_wanted(profile) && !profile.faults.rot && !profile.may_be_full()
 }
@@ -137,6 +145,79 @@ fn act(world: &World, random: &mut Random, path: &str, number: usize, updated: &
     }
 }
 
+/// Paths of what is looked at again: directories that were taken up from the site, the root among them, and files in
+/// them that have one name here, whose server is their home.
+fn looked_at(world: &World, client: &SimClient, view: &View, limit: Nanos) -> Result<BTreeSet<String>, String> {
+    let files = client.client.file_system.clone();
+    let paths: Vec<(String, bool)> = view.iter().map(|(path, seen)| (path.clone(), *seen == Seen::Directory)).collect();
+    let look = async move {
+        let cluster = files.cluster().clone();
+        let mut ids = BTreeMap::from([(String::new(), FileId::ROOT)]);
+        let mut looked_at = BTreeSet::from([String::new()]);
+        // In this order directories come before what is in them.
+        for (path, is_directory) in paths {
+            let Ok(found) = files.stat(format!("/{path}").as_bytes()).await else { continue };
+            let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
+            let server = ids.get(parent).map(|parent| cluster.dentry_server(*parent, name.as_bytes()));
+            let is_looked_at = match is_directory {
+                true => found.id.is_from_behind(),
+                false => looked_at.contains(parent) && server == cluster.home_of(found.id) && found.link_count == 1,
+            };
+            ids.insert(path.clone(), found.id);
+            if is_looked_at {
+                looked_at.insert(path);
+            }
+        }
+        looked_at
+    };
+    world.run(client.node, look, limit).ok_or_else(|| "a look at all names does not end".to_owned())
+}
+
+/// Whether servers look at the site again.
+pub fn checks(profile: &Profile) -> bool {
+    carried::flushing(profile).check != Nanos::MAX
+}
+
+/// Somebody else changes names that are the same on both sides, removes some, and makes new ones. Returns their paths.
+fn visit(
+    world: &World,
+    random: &mut Random,
+    view: &View,
+    quarrels: &[Quarrel],
+    looked_at: &BTreeSet<String>,
+    is_fit: &dyn Fn(&String) -> bool,
+) -> Vec<String> {
+    let is_free = |path: &String| quarrels.iter().all(|quarrel| quarrel.path != *path) && is_fit(path);
+    let files: Vec<&String> = view
+        .iter()
+        .filter(|(path, seen)| matches!(seen, Seen::File(_)) && is_free(path))
+        .map(|(path, _)| path)
+        .collect();
+    let is_directory = |path: &&String| view.get(*path) == Some(&Seen::Directory);
+    let directories: Vec<&String> = looked_at.iter().filter(is_directory).collect();
+    let mut visited = Vec::new();
+    for number in 0..random.below(VISITS_MAX) {
+        let site = world.outsider();
+        let path = match random.below(4) {
+            0 => match directories.is_empty() || random.percent(30) {
+                true => format!("visit{number}"),
+                false => format!("{}/visit{number}", random.choose(&directories)),
+            },
+            _ if files.is_empty() => continue,
+            _ => (*random.choose(&files)).clone(),
+        };
+        if visited.contains(&path) {
+            continue;
+        }
+        match random.percent(25) && site.exists(&path) {
+            true => site.remove(&path),
+            false => act(world, random, &path, VISIT_FIRST + number as usize, &BTreeSet::new()),
+        }
+        visited.push(path);
+    }
+    visited
+}
+
 /// All that has to hold after a flush, if nothing of the names is disturbed any more.
 fn problems(
     policy: ConflictPolicy,
@@ -168,7 +249,7 @@ fn problems(
             ConflictPolicy::Theirs => here == Some(theirs) && there == Some(theirs),
         };
         // What was there already when he came, and was known to be, is no conflict.
-        let is_none = *was_carried && is_ours_here && there == Some(theirs);
+        let is_none = *was_carried && (is_ours_here || here == Some(theirs)) && there == Some(theirs);
         if !is_as_wanted && !is_none {
             let words = |seen: Option<&Seen>| match seen {
                 None => "nothing",
@@ -213,6 +294,7 @@ pub fn run(harness: &Harness, random: &mut Random, limit: Nanos, duration_max: N
     let site = carried::site(world);
     let paths = change_here(harness, random, &client, (&before, &view, &site), limit)?;
     let view = carried::look(world, &client, limit)?;
+    let looked_at = looked_at(world, &client, &view, limit)?;
     world.crash(client.node, CrashKind::Kill);
     harness.recorder.note("quarrels");
     harness.recorder.note_unrest(true);
@@ -230,14 +312,30 @@ pub fn run(harness: &Harness, random: &mut Random, limit: Nanos, duration_max: N
             Quarrel { ours: view.get(&path).cloned(), path, theirs, was_carried }
         })
         .collect();
+    let is_fit = |path: &String| {
+        looked_at.contains(path)
+            && view.get(path) == site.get(path)
+            && !carried::is_excused(path, &before)
+            && !(site.contains_key(path) && updated.contains(&world.outsider().inode(path)))
+    };
+    let visited = match checks(profile) {
+        true => visit(world, random, &view, &quarrels, &looked_at, &is_fit),
+        false => Vec::new(),
+    };
     harness.server_indexes().for_each(|server| harness.restart(server));
     harness.wait_for_servers(limit)?;
-    let mut problems = settle_under_faults(harness, random, &quarrels, limit, duration_max)?;
+    let mut problems = settle_under_faults(harness, random, &quarrels, &visited, limit, duration_max)?;
     harness.recorder.note_unrest(false);
     wait_for_closes(harness, limit)?;
+    if checks(profile) {
+        // Until nobody has anything open any more, and all that is known is old.
+        world.run_for(2 * profile.session_grace + 10 * SECOND + 3 * carried::flushing(profile).check);
+    }
     let client = harness.add_client();
     for when in ["at last", "once more"] {
-        let (report, view) = carried::flush_and_look(world, &client, limit)?;
+        // Ours is put beside theirs anew by each flush.
+        let (count, pause) = if checks(profile) { (3, 2 * carried::flushing(profile).check) } else { (0, 0) };
+        let (report, view) = carried::flush_and_look_again(world, &client, limit, count, pause)?;
         let policy = profile.flushing.on_conflict;
         let found = self::problems(policy, &quarrels, &view, &carried::site(world), &report);
         problems.extend(found.into_iter().map(|words| format!("{words} ({when})")));
@@ -312,6 +410,7 @@ fn settle_under_faults(
     harness: &Harness,
     random: &mut Random,
     quarrels: &[Quarrel],
+    visited: &[String],
     limit: Nanos,
     duration_max: Nanos,
 ) -> Result<Vec<String>, String> {
@@ -324,7 +423,8 @@ fn settle_under_faults(
     let pause = *random.choose(&[10, 50, 300]) * MILLISECOND;
     let files = flushing.client.file_system.clone();
     world.reactor(flushing.node).spawn(Class::Data, carried::flush_on(files, pause));
-    let (paths, longest) = (quarrels.iter().map(|quarrel| quarrel.path.clone()).collect(), Rc::default());
+    let paths = quarrels.iter().map(|quarrel| quarrel.path.clone()).chain(visited.iter().cloned()).collect();
+    let longest = Rc::default();
     let files = looking.client.file_system.clone();
     world.reactor(looking.node).spawn(Class::Data, look_on(files, paths, Rc::clone(&longest)));
     for _ in 0..random.below(KILLS_MAX + 1) {

@@ -194,6 +194,13 @@ impl Run {
 
     /// Has somebody else at the site change what is changed here.
     fn quarrel(&mut self) -> Result<(), String> {
+        if quarrels::checks(&self.harness.profile) {
+            // What somebody has open stays as it is.
+            for client in &self.clients {
+                self.gone.extend(self.plan.with_forks(client.client.number));
+                self.part_with(client);
+            }
+        }
         let limit = duration_max(&self.harness.profile);
         let found = quarrels::run(&self.harness, &mut self.random.fork(), PHASE_LIMIT, limit)?;
         self.problems.extend(found);

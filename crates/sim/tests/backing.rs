@@ -103,3 +103,11 @@ fn chunks_lost_in_a_flush() {
     let count = noticed_of(32, BackingFault::LosesChunkChanges, Flavour::Contents, &words);
     assert!(count >= 2, "noticed in {count} of 32 runs");
 }
+
+/// Goal: what was changed here and by somebody else as well, and is given up here, is noticed.
+#[test]
+fn changes_forgotten_for_others() {
+    let words = ["theirs is not there any more", "quarrel about"];
+    let count = noticed_of(24, BackingFault::ForgetsChanges, Flavour::Mixed, &words);
+    assert!(count >= 4, "noticed in {count} of 24 runs");
+}

@@ -24,6 +24,19 @@ pub struct Totals {
     pub busy_ns: u64,
 }
 
+/// Totals of what a server did with its backing directory, and what is not there as it is here.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Backing {
+    pub calls: u64,
+    pub fetched_bytes: u64,
+    pub carried_bytes: u64,
+    pub evicted_bytes: u64,
+    /// Files, directories and links that were changed or made here.
+    pub changed: u64,
+    /// Age of the call that takes longest.
+    pub longest_ns: u64,
+}
+
 /// What a server said of itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
@@ -32,6 +45,8 @@ pub struct Report {
     pub connections: u64,
     pub bytes_total: u64,
     pub bytes_free: u64,
+    /// Nothing without a backing directory.
+    pub backing: Option<Backing>,
     /// By name of operation.
     pub kinds: BTreeMap<String, Kind>,
     /// Totals of the last minute, one a second, oldest first, where they were asked for.
@@ -72,6 +87,23 @@ fn totals_of(classes: &Value, clients: &Value, time_ns: u64, busy_ns: u64) -> To
     }
 }
 
+fn backing_of(backing: &Value) -> Option<Backing> {
+    backing.is_object().then(|| Backing {
+        calls: number(backing, "calls"),
+        fetched_bytes: number(backing, "fetched_bytes"),
+        carried_bytes: number(backing, "carried_bytes"),
+        evicted_bytes: number(backing, "evicted_bytes"),
+        changed: number(backing, "changed_here") + number(backing, "made_here"),
+        longest_ns: backing["longest_calls"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|call| number(call, "age_ns"))
+            .max()
+            .unwrap_or(0),
+    })
+}
+
 impl Report {
     /// Reads a server's report. What is missing in it counts as zero.
     pub fn parse(report: &Value) -> Report {
@@ -103,6 +135,7 @@ impl Report {
             connections: number(report, "connections"),
             bytes_total: number(&report["store"], "bytes_total"),
             bytes_free: number(&report["store"], "bytes_free"),
+            backing: backing_of(&report["backing"]),
             kinds: kinds.collect(),
             samples: samples
                 .map(|sample| {
@@ -147,6 +180,49 @@ impl Rates {
     }
 }
 
+/// What happens with the backing directory in a second, and what is to go there.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct BackingRates {
+    pub calls: f64,
+    pub fetched: f64,
+    pub carried: f64,
+    pub evicted: f64,
+    pub changed: u64,
+    pub longest_ns: u64,
+}
+
+impl BackingRates {
+    /// `None` where there is no backing directory; nothing happens between reports that are too close.
+    fn between(before: &Report, after: &Report) -> Option<BackingRates> {
+        let (old, new) = (before.backing.unwrap_or_default(), after.backing?);
+        let seconds = after.totals.time_ns.saturating_sub(before.totals.time_ns) as f64 / 1e9;
+        let per_second = |before: u64, after: u64| match seconds < SPAN_SECONDS_MIN {
+            true => 0.0,
+            false => after.saturating_sub(before) as f64 / seconds,
+        };
+        Some(BackingRates {
+            calls: per_second(old.calls, new.calls),
+            fetched: per_second(old.fetched_bytes, new.fetched_bytes),
+            carried: per_second(old.carried_bytes, new.carried_bytes),
+            evicted: per_second(old.evicted_bytes, new.evicted_bytes),
+            changed: new.changed,
+            longest_ns: new.longest_ns,
+        })
+    }
+
+    /// Those of several servers together.
+    pub fn join(all: impl Iterator<Item = BackingRates>) -> Option<BackingRates> {
+        all.reduce(|sum, one| BackingRates {
+            calls: sum.calls + one.calls,
+            fetched: sum.fetched + one.fetched,
+            carried: sum.carried + one.carried,
+            evicted: sum.evicted + one.evicted,
+            changed: sum.changed + one.changed,
+            longest_ns: sum.longest_ns.max(one.longest_ns),
+        })
+    }
+}
+
 /// One kind of operation in the last interval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KindRates {
@@ -165,6 +241,7 @@ pub struct KindRates {
 pub struct Track {
     pub report: Option<Report>,
     pub rates: Option<Rates>,
+    pub backing: Option<BackingRates>,
     pub kinds: Vec<KindRates>,
     /// The last minute, oldest first.
     pub history: VecDeque<Rates>,
@@ -181,6 +258,7 @@ impl Track {
         if let Some(before) = &self.report {
             self.rates = Rates::between(&before.totals, &report.totals);
             self.kinds = kinds_between(before, &report);
+            self.backing = BackingRates::between(before, &report);
             if let Some(rates) = self.rates {
                 self.remember(rates);
             }
@@ -197,7 +275,7 @@ impl Track {
 
     /// An interval passed without a word.
     pub fn missed(&mut self) {
-        self.rates = None;
+        (self.rates, self.backing) = (None, None);
         self.kinds.clear();
         self.remember(Rates::default());
     }

@@ -1,10 +1,11 @@
 //! What `tabane top` draws: a line about the cluster, its last minute as charts, a row for each server, and what keeps
 //! them busy.
 
-use super::figures::{HISTORY_SIZE, KindRates, Rates, join_kinds, join_rates};
+use super::figures::{BackingRates, HISTORY_SIZE, KindRates, Rates, join_kinds, join_rates};
 use super::table::{COLUMNS, Column, Row, cells, span_short};
 use super::view::{State, View};
-use crate::text::{count_short, size_short};
+use crate::status::CALL_HANGS_NS;
+use crate::text::{count_short, count_words, size_short};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -81,10 +82,12 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, palette: Palette) {
         _ => TALL_CHARTS_HEIGHT,
     };
     let rows = (view.servers.len() as u16).saturating_add(2);
-    let [title, charts, table, kinds, foot] = Layout::vertical([
+    let behind = BackingRates::join(view.servers.iter().filter_map(|server| server.track.backing));
+    let [title, charts, table, backing, kinds, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(charts),
         Constraint::Max(rows.max(3)),
+        Constraint::Length(behind.is_some().into()),
         Constraint::Fill(1),
         Constraint::Length(1),
     ])
@@ -95,6 +98,9 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, palette: Palette) {
         draw_charts(buffer, charts, view, palette);
     }
     draw_table(buffer, table, view, palette);
+    if let Some(behind) = behind {
+        draw_backing(buffer, backing, &behind, palette);
+    }
     draw_kinds(buffer, kinds, view, palette);
     draw_foot(buffer, foot, view, palette);
 }
@@ -330,6 +336,24 @@ fn put_spark(buffer: &mut Buffer, area: Rect, y: u16, history: &[f64], top: f64,
 fn put_right(buffer: &mut Buffer, x: u16, y: u16, width: u16, text: &str, style: Style) {
     let size = text.chars().count().min(usize::from(width));
     buffer.set_stringn(x + width - size as u16, y, text, usize::from(width), style);
+}
+
+/// What servers do with the backing directory, and what of here is not there.
+fn draw_backing(buffer: &mut Buffer, area: Rect, rates: &BackingRates, palette: Palette) {
+    let sizes = [("fetched", rates.fetched), ("carried", rates.carried), ("evicted", rates.evicted)];
+    let mut spans = vec![Span::styled(" backing ", palette.bold())];
+    spans.push(Span::raw(format!(" {} calls/s", count_short(rates.calls))));
+    for (word, bytes) in sizes {
+        let style = if bytes > 0.0 { Style::new() } else { palette.dim() };
+        spans.push(Span::styled(format!("  {word} {}/s", size_short(bytes as u64)), style));
+    }
+    let style = if rates.changed > 0 { palette.colour(Color::Yellow) } else { palette.dim() };
+    spans.push(Span::styled(format!("  to carry {}", count_words(rates.changed)), style));
+    if rates.longest_ns > CALL_HANGS_NS {
+        let style = palette.colour(Color::Red).add_modifier(Modifier::BOLD);
+        spans.push(Span::styled(format!("  no answer for {}", span_short(rates.longest_ns as f64)), style));
+    }
+    Line::from(spans).render(area, buffer);
 }
 
 fn draw_kinds(buffer: &mut Buffer, area: Rect, view: &View, palette: Palette) {

@@ -1,6 +1,6 @@
 //! The screen of `tabane top` for made-up servers, letter by letter, and what keys do to it.
 
-use super::figures::{HISTORY_SIZE, Kind, Report, Totals, Track};
+use super::figures::{Backing, HISTORY_SIZE, Kind, Report, Totals, Track};
 use super::screen::{Palette, draw};
 use super::table::Column;
 use super::view::{ServerView, State, View, ViewAction};
@@ -45,6 +45,7 @@ fn server(index: u32, state: State) -> ServerView {
             connections: 7,
             bytes_total: 1 << 30,
             bytes_free: (1 << 30) / 5 * u64::from(4 - index % 4),
+            backing: None,
             kinds,
             samples: Vec::new(),
         });
@@ -211,4 +212,31 @@ fn many_servers() {
     let lines = lines(&view, 80, 24);
     assert!(lines.iter().any(|line| line.split_ascii_whitespace().take(2).any(|word| word == "39")), "{lines:#?}");
     assert!(lines.iter().any(|line| line.contains("cluster ") && line.contains('%')), "{lines:#?}");
+}
+
+/// Goal: with a backing directory there is one line more, which says what goes on there and what hangs.
+#[test]
+fn backing_directory() {
+    let mut view = view();
+    assert!(!lines(&view, 80, 24).iter().any(|line| line.contains("backing")));
+    for (server, longest_ns) in view.servers.iter_mut().zip([0, 5 * SECOND]) {
+        let before = server.track.report.clone().unwrap();
+        let mut after = before.clone();
+        after.totals.time_ns += 2 * SECOND;
+        let backing = |calls, fetched_bytes| Backing {
+            calls,
+            fetched_bytes,
+            carried_bytes: 0,
+            evicted_bytes: 0,
+            changed: 3,
+            longest_ns,
+        };
+        server.track.take(Report { backing: Some(backing(10, 0)), ..before });
+        after.backing = Some(backing(30, 8 << 20));
+        server.track.take(after);
+    }
+    let lines = lines(&view, 100, 24);
+    let line = lines.iter().find(|line| line.contains("backing")).unwrap();
+    let words = " backing  20 calls/s  fetched 8.0M/s  carried 0/s  evicted 0/s  to carry 6  no answer for 5.0s";
+    assert_eq!(line, words);
 }

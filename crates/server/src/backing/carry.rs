@@ -366,6 +366,9 @@ impl Core {
         let wish = share.wish;
         let old = self.tables.borrow().backing.place(file).cloned().filter(|place| place.inode != 0);
         let attributes = &inode.attributes;
+        if let Some(failure) = self.beside_still(request, (parent, name), attributes).await? {
+            return Err(failure);
+        }
         let target = match parent.make_file(hidden, HIDDEN_MODE).await {
             // An earlier attempt was cut off.
             Err(error) if error.is_taken() => {
@@ -573,7 +576,7 @@ impl Core {
         }
         loop {
             if let Some(theirs) = found.take_if(|found| !self.may_be_replaced(request, found)) {
-                settled = self.settle_conflict(request, (parent, hidden, name), &theirs).await?;
+                settled = self.settle_conflict(request, (parent, hidden, name), attributes, &theirs).await?;
             }
             let place = self.place_of(request, &written, attributes, self.base_of(request.id));
             if self.is_journal_low() {
@@ -590,7 +593,7 @@ impl Core {
             match named {
                 Ok(found) => return Ok((known_found(&found), settled)),
                 Err(failure) if failure.status == Status::Exists && is_looked_at => {
-                    return Err(self.end_conflict(request, (parent, hidden, name)).await);
+                    return Err(self.end_conflict(request, (parent, hidden, name), attributes).await);
                 }
                 Err(failure) if failure.status == Status::Exists => {
                     (is_looked_at, found) = (true, backing.look_for(parent, name).await?);

@@ -266,7 +266,11 @@ impl Core {
                     let is_twice = failed.replace(place.clone()) == Some(place);
                     match is_news || !lacks_room && !is_twice {
                         true => continue,
-                        false => return Err(failure),
+                        false => {
+                            // Whoever asks for its name is to have it looked at.
+                            self.doubt(file);
+                            return Err(failure);
+                        }
                     }
                 }
             };

@@ -1,22 +1,36 @@
 //! What becomes of a name behind that somebody else has changed, at the home of the inode that is to have it
 //! (`--on-conflict`). Directories are nobody's to settle: where either side has one, both stay, and it is listed.
 //!
+//! Ours that was put beside theirs is not written again by later flushes, as long as both are as they were.
+//!
 //! Invariants
 //! 1. Nothing of theirs is replaced or removed: it keeps its name, or is renamed to one that nothing has.
 //! 2. Ours is given up only if nothing else of it is behind or has a name here: no other place, no second name.
 
 use super::BackingFault;
-use super::carry::{is_at, is_known, request_name, words};
+use super::carry::{is_at, is_known, known_found, request_name, words};
 use super::table::known_of;
 use crate::core::{Core, Failure};
 use crate::process::options::ConflictPolicy;
 use reactor::backing::{BackingAttributes, BackingDirectory, FileKind, RenameMode};
 use reactor::log::{self, Level};
 use std::rc::Rc;
-use wire::Status;
-use wire::messages::{CarryInodeRequest, NameBehind};
+use wire::messages::{CarryInodeRequest, KnownBehind, NameBehind};
+use wire::{Attributes, Status};
 
+/// Files that were put beside others that are remembered.
+const BESIDES_MAX: usize = 1024;
 const SOMEBODY: &str = "somebody else has changed it there";
+
+/// Ours that was put beside theirs. In memory alone: the next life writes it once more.
+pub struct Beside {
+    /// The path that it was to have.
+    path: Vec<u8>,
+    /// What it was when it was written, but for its atime.
+    attributes: Attributes,
+    /// What it is known by there.
+    known: KnownBehind,
+}
 
 /// The failure that says that ours is to be given up.
 fn conflict() -> Failure {
@@ -26,6 +40,15 @@ fn conflict() -> Failure {
 /// Whether a carry has failed only for that.
 pub fn is_conflict(failure: &Failure) -> bool {
     failure.status == Status::Exists
+}
+
+/// What a flush says of ours that is beside theirs.
+fn is_beside(beside: &[u8]) -> Failure {
+    words(format!("{SOMEBODY}; theirs keeps the name, ours is beside it as {}", beside.escape_ascii()))
+}
+
+fn without_atime(attributes: &Attributes) -> Attributes {
+    Attributes { atime: 0, ..attributes.clone() }
 }
 
 impl Core {
@@ -53,7 +76,8 @@ impl Core {
             && !is_elsewhere
     }
 
-    /// Before a file is written: it need not be if it gives way in any case, and what is behind alone of it may be gone.
+    /// Before a file is written: it need not be if it gives way in any case, and what is behind alone of it may be
+    /// gone.
     pub(super) async fn check_gives_way(
         self: &Rc<Self>,
         request: &CarryInodeRequest,
@@ -69,26 +93,51 @@ impl Core {
         }
     }
 
+    /// The failure of a wish whose file is beside theirs already, as it is now: nothing has to be written.
+    pub(super) async fn beside_still(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        (parent, name): (&BackingDirectory, &[u8]),
+        attributes: &Attributes,
+    ) -> Result<Option<Failure>, Failure> {
+        let backing = self.backing();
+        let known = {
+            let besides = backing.besides.borrow();
+            let is_same =
+                |beside: &&Beside| beside.path == request.path && beside.attributes == without_atime(attributes);
+            let Some(beside) = besides.get(&request.id.0).filter(is_same) else { return Ok(None) };
+            beside.known.clone()
+        };
+        let theirs = backing.look_for(parent, name).await?;
+        if theirs.is_none_or(|theirs| self.may_be_replaced(request, &theirs)) {
+            return Ok(None);
+        }
+        let beside = self.name_beside(name, request.id);
+        let ours = backing.look_for(parent, &beside).await?;
+        Ok(ours.filter(|ours| is_known(ours, &known)).map(|_| is_beside(&beside)))
+    }
+
     /// What is written under a hidden name meets with somebody else's. Returns what became of that, if the name is free
     /// now.
     pub(super) async fn settle_conflict(
         self: &Rc<Self>,
         request: &CarryInodeRequest,
         (parent, hidden, name): (&BackingDirectory, &[u8], &[u8]),
+        attributes: &Attributes,
         found: &BackingAttributes,
     ) -> Result<Vec<u8>, Failure> {
         match self.backing().on_conflict {
             ConflictPolicy::Ours if found.kind != FileKind::Directory => {
                 match self.move_aside((parent, name), &request.path, found).await {
                     Ok(told) => Ok(told),
-                    Err(_) => Err(self.put_beside(request, (parent, hidden, name)).await),
+                    Err(_) => Err(self.put_beside(request, (parent, hidden, name), attributes).await),
                 }
             }
             ConflictPolicy::Theirs if self.gives_way(request, found) => {
                 self.take_back_next(request).await?;
                 Err(conflict())
             }
-            _ => Err(self.put_beside(request, (parent, hidden, name)).await),
+            _ => Err(self.put_beside(request, (parent, hidden, name), attributes).await),
         }
     }
 
@@ -97,9 +146,10 @@ impl Core {
         self: &Rc<Self>,
         request: &CarryInodeRequest,
         at: (&BackingDirectory, &[u8], &[u8]),
+        attributes: &Attributes,
     ) -> Failure {
         if self.backing().on_conflict == ConflictPolicy::Both {
-            return self.put_beside(request, at).await;
+            return self.put_beside(request, at, attributes).await;
         }
         match self.take_back_next(request).await {
             Ok(()) => words("somebody else is changing the same name there"),
@@ -141,15 +191,26 @@ impl Core {
         self: &Rc<Self>,
         request: &CarryInodeRequest,
         (parent, hidden, name): (&BackingDirectory, &[u8], &[u8]),
+        attributes: &Attributes,
     ) -> Failure {
-        let beside = self.name_beside(name, request.id);
+        let (backing, beside) = (self.backing(), self.name_beside(name, request.id));
         let renamed = parent.rename(hidden, parent, &beside, RenameMode::Replace).await;
         let noted = self.take_back_next(request).await;
         match (renamed, noted) {
-            (Err(error), _) => self.backing().failure(error),
-            (_, Err(failure)) => failure,
-            _ => words(format!("{SOMEBODY}; theirs keeps the name, ours is beside it as {}", beside.escape_ascii())),
+            (Err(error), _) => return backing.failure(error),
+            (_, Err(failure)) => return failure,
+            _ => {}
         }
+        // Where that can't be told, it is written again.
+        if let Ok(Some(found)) = backing.look_for(parent, &beside).await {
+            let (path, attributes) = (request.path.clone(), without_atime(attributes));
+            let mut besides = backing.besides.borrow_mut();
+            if besides.len() >= BESIDES_MAX.min(backing.memos) {
+                besides.clear();
+            }
+            besides.insert(request.id.0, Beside { path, attributes, known: known_found(&found) });
+        }
+        is_beside(&beside)
     }
 
     /// Nothing is about to be put at the name of a wish any more.

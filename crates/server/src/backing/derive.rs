@@ -22,7 +22,7 @@ impl Core {
         let tables = self.tables.borrow();
         let mut derived = Vec::new();
         if !backing.has_fault(BackingFault::ForgetsDifferences) {
-            records.iter().for_each(|record| derive_difference(self, &tables, record, &mut derived));
+            records.iter().for_each(|record| derive_difference(self, &tables, record, records, &mut derived));
         }
         for record in records {
             if let Record::InodePut(inode) = record
@@ -97,8 +97,15 @@ fn shrunk(tables: &Tables, file: FileId, size: u64) -> Option<BackingPlace> {
     Some(place.cut(size))
 }
 
-/// Whether a name differs afterwards that did not, or the other way round.
-fn derive_difference<'a>(core: &Core, tables: &Tables, record: &Record<'a>, derived: &mut Vec<Record<'a>>) {
+/// Whether a name differs afterwards that did not, or the other way round. One that goes with the listing of its
+/// directory is forgotten, not removed: nothing is known of it any more.
+fn derive_difference<'a>(
+    core: &Core,
+    tables: &Tables,
+    record: &Record<'a>,
+    records: &[Record<'a>],
+    derived: &mut Vec<Record<'a>>,
+) {
     let (directory, name, new) = match *record {
         Record::DentryPut { parent, name, id, .. } => (parent, name, Some(id)),
         Record::DentryDelete { parent, name } => (parent, name, None),
@@ -106,6 +113,10 @@ fn derive_difference<'a>(core: &Core, tables: &Tables, record: &Record<'a>, deri
     };
     let noted = tables.backing.difference(directory, name);
     if noted.is_none() && !core.is_behind(directory) {
+        return;
+    }
+    if new.is_none() && records.contains(&Record::Unlisted(directory)) {
+        derived.extend(noted.map(|_| Record::DifferenceDelete { directory, name }));
         return;
     }
     // Only inodes whose home is this server can be at the name that they have behind.

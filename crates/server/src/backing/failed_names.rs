@@ -39,6 +39,7 @@ impl BackingUse {
         let mut failed = self.failed_names.borrow_mut();
         if failed.len() >= FAILED_DIRECTORIES_MAX.min(self.memos) {
             failed.clear();
+            super::add(&self.lost, 1);
         }
         failed.insert(directory.0, FailedNames { names, listed: now });
     }

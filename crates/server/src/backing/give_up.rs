@@ -130,7 +130,7 @@ impl Core {
     }
 
     /// On whose behalf a name is given up: nobody's who has a session.
-    fn flush_caller(&self, deadline: Nanos) -> Caller {
+    pub(super) fn flush_caller(&self, deadline: Nanos) -> Caller {
         let peer = Peer {
             connection: 0,
             role: Role::Server,

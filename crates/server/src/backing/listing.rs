@@ -55,10 +55,13 @@ impl Core {
         let (place, behind) = self.open_behind(directory, self.reactor.now() + self.options.timeout).await?;
         let failed = |error| self.backing().failure(error);
         for _ in 0..ATTEMPTS_MAX {
+            let (start, forgotten) = (self.reactor.now(), self.backing().checks.forgotten.get());
             let before = behind.look_open().await.map_err(failed)?.identity;
             let mut failed_names = self.take_up_all(directory, &place, &behind).await?;
+            self.check_unmet(directory, start).await;
             let after = behind.look_open().await.map_err(failed)?.identity;
-            if before == after {
+            // A name that was forgotten meanwhile may have been passed over.
+            if before == after && forgotten == self.backing().checks.forgotten.get() {
                 let is_there = {
                     let tables = self.tables.borrow();
                     // Others may have been found by themselves meanwhile.
@@ -68,7 +71,11 @@ impl Core {
                     !tables.backing.is_listed(directory)
                 };
                 return match failed_names.is_empty() {
-                    true if is_there => self.change([Record::Listed(directory)]),
+                    true if is_there => {
+                        self.change([Record::Listed(directory)])?;
+                        self.note_listed_as(directory, (after.mtime, after.ctime));
+                        Ok(())
+                    }
                     true => Ok(()),
                     false => {
                         self.backing().put_failed_names(directory, failed_names, self.reactor.now());
@@ -100,12 +107,15 @@ impl Core {
             from = piece.next;
             let entries: Vec<ListEntry> = {
                 let tables = self.tables.borrow();
-                let is_wanted = |name: &[u8]| {
-                    Name::new(name).is_ok()
-                        && self.cluster.dentry_server(directory, name) == self.index
-                        && self.is_unknown(&tables, directory, name)
+                let is_wanted = |entry: &ListEntry| {
+                    let name = &*entry.name;
+                    let is_own = Name::new(name).is_ok() && self.cluster.dentry_server(directory, name) == self.index;
+                    if is_own {
+                        self.note_met(&tables, directory, name, entry.inode);
+                    }
+                    is_own && self.is_unknown(&tables, directory, name)
                 };
-                piece.entries.into_iter().filter(|entry| is_wanted(&entry.name)).collect()
+                piece.entries.into_iter().filter(is_wanted).collect()
             };
             for some in entries.chunks(LOOKS_AT_ONCE) {
                 let limit = self.reactor.now() + self.options.timeout / part;

@@ -14,8 +14,10 @@
 //! Levels: preparations ask other servers at level 3 alone (`AskPlace`, `AnnounceDirectory`), which answers from
 //! tables. So whatever waits for the tree or for such an answer, nothing waits for it in a circle.
 //!
-//! What was changed here goes back by flushes (`flush`): the home of the root says what and in which order (`pass`), the
-//! homes of inodes carry them (`carry`), and holders of chunks write these (`shares`). When that happens unasked, and
+//! What is known of the tree is looked at again when it is old (`check`).
+//!
+//! What was changed here goes back by flushes (`flush`): the home of the root says what and in which order (`pass`),
+//! the homes of inodes carry them (`carry`), and holders of chunks write these (`shares`). When that happens unasked, and
 //! how fast, each server judges for itself (`pace`), also when it is told to end (`grace`). Where somebody else has
 //! changed a name as well, `conflicts` says what becomes of it, and `give_up` has it show what is behind.
 //!
@@ -33,6 +35,7 @@ mod carry;
 mod carry_directory;
 mod change_list;
 mod changes;
+mod check;
 mod chunks;
 mod clean_queue;
 mod compare;
@@ -72,7 +75,7 @@ pub use shares::{note_carried, write_share};
 pub use names::attributes_of;
 pub use notes::note_behind;
 pub use places::{ask_carried, ask_place};
-pub use preparation::preparation;
+pub use preparation::{lacking, preparation, preparation_number};
 
 use crate::backing::table::RootIdentity;
 use crate::core::{Core, Failure, Notice, until};
@@ -119,6 +122,9 @@ pub struct BackingUse {
     /// Those of them that hold space.
     fetch_gate: FetchGate,
     eviction: eviction::Eviction,
+    checks: check::Checks,
+    /// How often something that was known is known no more: names, listings, names that can't be looked at.
+    lost: Cell<u64>,
     /// Directories that are being listed.
     listings: RefCell<FastMap<u64, Brought>>,
     /// Names that were looked for in vain, by directory.
@@ -136,6 +142,8 @@ pub struct BackingUse {
     give_ups: Wishes<give_up::NameKey, give_up::GiveUp, RandomState>,
     flushes: flush::Flushes,
     settled: settled::Settled,
+    /// Files that are beside what somebody else has put at their names.
+    besides: RefCell<FastMap<u64, conflicts::Beside>>,
     /// Files that were synced since this server knows of a change of theirs, some of them.
     synced: RefCell<BTreeSet<u64>>,
     on_conflict: ConflictPolicy,
@@ -174,6 +182,8 @@ pub enum BackingFault {
     ReplacesOthers,
     /// A base that has risen is forgotten when a flush notes a new place.
     ForgetsEvicted,
+    /// What somebody else has changed as well is forgotten here.
+    ForgetsChanges,
 }
 
 /// Numbers since the start.
@@ -240,6 +250,8 @@ impl BackingUse {
             fetches: RefCell::default(),
             fetch_gate: FetchGate::default(),
             eviction: eviction::Eviction::default(),
+            lost: Cell::new(0),
+            checks: check::Checks::new(options.flushing.check),
             listings: RefCell::default(),
             misses: RefCell::default(),
             failed_names: RefCell::default(),
@@ -249,6 +261,7 @@ impl BackingUse {
             give_ups: Wishes::new(give_up::GIVE_UPS_MAX.min(wishes_max)),
             flushes: flush::Flushes::default(),
             settled: settled::Settled::default(),
+            besides: RefCell::default(),
             synced: RefCell::default(),
             on_conflict: options.flushing.on_conflict,
             pace: pace::Pace::new(options.flushing),
@@ -291,7 +304,7 @@ impl BackingUse {
     }
 
     /// Counters by name.
-    pub fn numbers(&self) -> [(&'static str, u64); 16] {
+    pub fn numbers(&self) -> [(&'static str, u64); 18] {
         let (counters, calls) = (&self.counters, self.tree.statistics());
         [
             ("calls", calls.calls),
@@ -305,6 +318,8 @@ impl BackingUse {
             ("evicted_bytes", counters.evicted_bytes.get()),
             ("failed", counters.failed.get()),
             ("changed_behind", counters.changed.get()),
+            ("checks", self.checks.looks.get()),
+            ("forgotten_names", self.checks.forgotten.get()),
             ("flushes", counters.flushes.get()),
             ("carried", counters.carried.get()),
             ("carried_bytes", counters.carried_bytes.get()),

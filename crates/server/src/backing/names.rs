@@ -228,6 +228,10 @@ impl Core {
             true => self.commit_at(NO_TIME, self.store.begin(), records)?,
             false => self.commit(self.store.begin(), records)?,
         }
+        if let Some(taken_up) = self.tables.borrow().backing.get(id) {
+            taken_up.note_checked(self.reactor.now());
+        }
+        self.note_shown(directory, id);
         if let Some(log) = &mut *self.backing().log.borrow_mut() {
             log.push(told);
         }

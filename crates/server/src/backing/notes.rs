@@ -116,11 +116,14 @@ impl Core {
             // Nothing on either side needs no record, unless somebody might look for it.
             here.is_none() && behind.known.is_none() && behind.next.is_none()
         };
-        let (directory, name) = (directory, name.as_slice());
+        let (name, carried) = (name.as_slice(), behind.same_as);
         self.change([match is_same {
             true => Record::DifferenceDelete { directory, name },
             false => Record::DifferencePut { directory, name, behind },
-        }])
+        }])?;
+        // From now on it is looked at again, for somebody else may change it.
+        self.note_shown(directory, carried);
+        Ok(())
     }
 
     fn note_left(self: &Rc<Self>, directory: FileId, name: &[u8], left: NameBehind) -> Result<(), Failure> {

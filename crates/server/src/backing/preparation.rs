@@ -1,5 +1,6 @@
 //! What a request needs of the backing tree before its handler runs.
 
+use super::check::CheckKey;
 use super::{ChunkUse, ranges_of};
 use crate::core::{Caller, Core, Failure};
 use crate::journal::tables::Tables;
@@ -22,6 +23,8 @@ struct Wanted {
     names: Vec<(FileId, Box<[u8]>)>,
     /// Directories all of whose names are to be known.
     directories: Vec<FileId>,
+    /// A page of a listing with attributes: the directory, where it begins, and its bytes at most.
+    page: Option<(FileId, u64, u32)>,
     /// Names that lead to such directories, if they do.
     emptied: Vec<(FileId, Box<[u8]>)>,
     /// Parts of files to be here.
@@ -71,6 +74,9 @@ impl Wanted {
             O::ReadDirectory | O::Find => {
                 let request = ReadDirectoryRequest::decode(&mut Decoder::new(params))?;
                 wanted.directories.push(request.directory);
+                if request.with_attributes {
+                    wanted.page = Some((request.directory, request.cursor, request.size_max));
+                }
             }
             // MarkDirectory and MarkTree are answered at once: one that has waited would mark what its coordinator has
             // given up long ago. They have the directory listed, and are asked again (`check_removable`).
@@ -88,7 +94,8 @@ impl Wanted {
                     wanted.range = Some((file, layout, offset, size));
                 }
             }
-            // An append that was decided is sent here until it has been done: it must not have to wait for the tree then.
+            // An append that was decided is sent here until it has been done: it must not have to wait for the tree
+            // then.
             O::ReserveChunks => {
                 let ReserveChunksRequest { file, layout, pieces, patient } = ReserveChunksRequest::from_bytes(params)?;
                 wanted.pieces = Some((file, layout, pieces.0));
@@ -111,6 +118,28 @@ impl Wanted {
         let chunk_size = u64::from(layout.chunk_size.max(1));
         let range = || vec![(offset / chunk_size, offset.saturating_add(*size).div_ceil(chunk_size))];
         core.use_chunks(*file, may_wait, range)
+    }
+
+    /// What is to be looked at again before a client is told of it.
+    fn due_checks(&self, core: &Rc<Core>) -> Vec<CheckKey> {
+        let tables = core.tables.borrow();
+        let directories = self.directories.iter().filter(|directory| core.is_behind(**directory));
+        let mut due: Vec<CheckKey> = directories.filter_map(|known| core.due_listing(&tables, *known)).collect();
+        let page = self.page.filter(|(directory, ..)| core.is_behind(*directory));
+        due.extend(
+            page.into_iter().flat_map(|(directory, from, size)| core.due_in_page(&tables, directory, from, size)),
+        );
+        for (directory, name) in &self.names {
+            let slot = dentry_slot(*directory, name, core.cluster.slot_count);
+            if core.is_behind(*directory) && core.owns_slot(slot) {
+                due.extend(core.due_check(&tables, *directory, name));
+            }
+        }
+        let is_told = |directory: &FileId| core.is_behind(*directory);
+        if self.names.iter().map(|(directory, _)| directory).chain(&self.directories).any(is_told) {
+            core.note_told();
+        }
+        due
     }
 
     /// Leaves out what nothing has to be done for.
@@ -194,15 +223,52 @@ pub fn preparation(
     (chunk_use, what_is_lacking(core, operation, caller, wanted))
 }
 
+/// What is lacking of that by now: before a request is attempted that has waited for something, during which what was
+/// here may have gone. `prepared` is what `preparation_number` was before it was prepared. What was looked for since
+/// and is not there is no question any more.
+pub fn lacking(
+    core: &Rc<Core>,
+    operation: Operation,
+    caller: &Caller,
+    params: &[u8],
+    prepared: &mut u64,
+) -> Option<LocalFuture<Result<(), Failure>>> {
+    let backing = core.backing.as_ref()?;
+    let mut wanted = Wanted::of(operation, params).ok()?;
+    if std::mem::replace(prepared, backing.lost.get()) == backing.lost.get() {
+        wanted = Wanted { directories: wanted.directories, ..Wanted::default() };
+    }
+    bring(core, operation, caller, wanted, Vec::new())
+}
+
+/// Rises when something that was known of the tree is known no more.
+pub fn preparation_number(core: &Core) -> u64 {
+    core.backing.as_ref().map_or(0, |backing| backing.lost.get())
+}
+
 fn what_is_lacking(
     core: &Rc<Core>,
     operation: Operation,
     caller: &Caller,
-    mut wanted: Wanted,
+    wanted: Wanted,
 ) -> Option<LocalFuture<Result<(), Failure>>> {
-    wanted.keep_lacking(core, &core.tables.borrow());
-    if wanted.is_empty() {
-        return None;
+    // Servers ask each other about what was looked at before, or do what was decided.
+    let due = if operation.level() == LEVEL_CLIENT { wanted.due_checks(core) } else { Vec::new() };
+    bring(core, operation, caller, wanted, due)
+}
+
+fn bring(
+    core: &Rc<Core>,
+    operation: Operation,
+    caller: &Caller,
+    mut wanted: Wanted,
+    due: Vec<CheckKey>,
+) -> Option<LocalFuture<Result<(), Failure>>> {
+    if due.is_empty() {
+        wanted.keep_lacking(core, &core.tables.borrow());
+        if wanted.is_empty() {
+            return None;
+        }
     }
     // What other servers ask holds up whoever waits for them.
     let limit = match operation.level() {
@@ -211,6 +277,10 @@ fn what_is_lacking(
     };
     let (core, deadline) = (core.clone(), caller.deadline.min(limit));
     Some(Box::pin(async move {
+        if !due.is_empty() {
+            core.check_again(due, deadline).await;
+            wanted.keep_lacking(&core, &core.tables.borrow());
+        }
         match crate::core::until(&core.reactor, deadline, wanted.bring_names(&core, deadline)).await {
             Some(result) => result?,
             None => return Err(core.late()),

@@ -12,6 +12,8 @@
 use super::clean_queue::{ChunkUses, CleanKey, CleanQueue, WHOLE_FILE};
 use crate::journal::records::Record;
 use crate::store::FastMap;
+use reactor::Nanos;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use wire::FileId;
@@ -80,6 +82,9 @@ pub struct TakenUp {
     rest_uses: ChunkUses,
     /// Those of them below this one were offered for eviction; in memory alone.
     offered: u64,
+    /// When its name behind was last looked at, and last met in a listing; 0 if that was in another life.
+    checked: Cell<Nanos>,
+    listed: Cell<Nanos>,
 }
 
 impl TakenUp {
@@ -145,6 +150,30 @@ impl TakenUp {
 
     fn uses_of(&self, index: u64) -> &ChunkUses {
         self.standings.get(&index).map_or(&self.rest_uses, |known| &known.uses)
+    }
+
+    /// Its name was looked at behind, and is as it is known to be.
+    pub fn note_checked(&self, now: Nanos) {
+        self.checked.set(now);
+    }
+
+    /// A listing has met its name.
+    pub fn note_listed(&self, now: Nanos) {
+        self.listed.set(now);
+    }
+
+    pub fn checked(&self) -> Nanos {
+        self.checked.get()
+    }
+
+    /// Whether its name was looked at, or met in a listing, since then.
+    pub fn is_met_since(&self, time: Nanos) -> bool {
+        self.checked.get().max(self.listed.get()) >= time
+    }
+
+    /// Whether nothing of it here is other than behind, as far as its home knows.
+    pub fn is_unchanged(&self) -> bool {
+        !self.is_written && self.dirty == 0
     }
 
     /// A chunk is used, at a time in seconds.
@@ -227,6 +256,15 @@ impl RootIdentity {
     }
 }
 
+/// A directory all of whose names are known. What is in here is in memory alone.
+#[derive(Default)]
+pub struct ListedDirectory {
+    /// When it was last looked at; 0 if that was in another life.
+    pub checked: Cell<Nanos>,
+    /// Its mtime and ctime behind when it was listed.
+    pub times: Cell<Option<(i64, i64)>>,
+}
+
 /// Names that differ, or did: what the tree has there.
 type Differences = BTreeMap<Box<[u8]>, NameBehind>;
 
@@ -252,7 +290,7 @@ pub struct BackingTables {
     pub root: Option<RootIdentity>,
     taken_up: FastMap<u64, TakenUp>,
     differences: BTreeMap<u64, Differences>,
-    listed: FastMap<u64, ()>,
+    listed: FastMap<u64, ListedDirectory>,
     /// Where inodes of this server are going to be behind, with what a flush has written there: that may have happened.
     nexts: BTreeMap<u64, BackingPlace>,
     counts: Counts,
@@ -295,6 +333,8 @@ impl BackingTables {
                 is_rest_written: false,
                 rest_uses: ChunkUses::default(),
                 offered: 0,
+                checked: Cell::new(0),
+                listed: Cell::new(0),
             };
             let has_rest = taken_up.has_carried_rest();
             self.taken_up.insert(id.0, taken_up);
@@ -477,7 +517,16 @@ impl BackingTables {
     }
 
     pub fn note_listed(&mut self, directory: FileId) {
-        self.listed.insert(directory.0, ());
+        self.listed.insert(directory.0, ListedDirectory::default());
+    }
+
+    /// Names of a directory may be unknown, and are to be looked for from now on.
+    pub fn note_unlisted(&mut self, directory: FileId) {
+        self.listed.remove(&directory.0);
+    }
+
+    pub fn listed_directory(&self, directory: FileId) -> Option<&ListedDirectory> {
+        self.listed.get(&directory.0)
     }
 
     /// A directory is gone here.

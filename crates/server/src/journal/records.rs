@@ -56,6 +56,7 @@ pub mod kind {
     pub const CARRIED: u8 = 136;
     pub const NEXT_PUT: u8 = 137;
     pub const DIRECTORY_FORGOTTEN: u8 = 138;
+    pub const UNLISTED: u8 = 139;
     pub const ENTRIES_KEPT: u8 = 121;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
@@ -226,6 +227,8 @@ pub enum Record<'a> {
     },
     /// All names that a directory has behind, and that belong to this server, are known here.
     Listed(FileId),
+    /// They are not, or perhaps no more.
+    Unlisted(FileId),
     /// Something that is behind was changed on this server; whether that may be any of its carried chunks.
     Written {
         id: FileId,
@@ -311,6 +314,7 @@ impl Record<'_> {
             Record::DifferencePut { .. } => kind::DIFFERENCE_PUT,
             Record::DifferenceDelete { .. } => kind::DIFFERENCE_DELETE,
             Record::Listed(_) => kind::LISTED,
+            Record::Unlisted(_) => kind::UNLISTED,
             Record::Written { .. } => kind::WRITTEN,
             Record::Carried { .. } => kind::CARRIED,
             Record::NextPut { .. } => kind::NEXT_PUT,
@@ -467,7 +471,9 @@ impl Record<'_> {
                 id.encode(out);
                 rest.encode(out);
             }
-            Record::PlaceDelete(id) | Record::Listed(id) | Record::DirectoryForgotten(id) => id.encode(out),
+            Record::PlaceDelete(id) | Record::Listed(id) | Record::Unlisted(id) | Record::DirectoryForgotten(id) => {
+                id.encode(out)
+            }
             Record::StandingPut { file, index, standing } => {
                 file.encode(out);
                 index.encode(out);
@@ -610,6 +616,7 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
             Record::DifferenceDelete { directory: Decode::decode(&mut input)?, name: rest(&mut input)? }
         }
         kind::LISTED => Record::Listed(Decode::decode(&mut input)?),
+        kind::UNLISTED => Record::Unlisted(Decode::decode(&mut input)?),
         kind::WRITTEN => Record::Written { id: Decode::decode(&mut input)?, rest: Decode::decode(&mut input)? },
         kind::CARRIED => Record::Carried {
             id: Decode::decode(&mut input)?,
@@ -782,6 +789,7 @@ pub mod tests {
             Record::DirectoryForgotten(file),
             Record::DifferenceDelete { directory: file, name: b"name" },
             Record::Listed(file),
+            Record::Unlisted(file),
         ]
     }
 

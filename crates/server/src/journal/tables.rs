@@ -261,6 +261,7 @@ impl Tables {
             }
             Record::DifferenceDelete { directory, name } => self.backing.remove_difference(directory, name),
             Record::Listed(directory) => self.backing.note_listed(directory),
+            Record::Unlisted(directory) => self.backing.note_unlisted(directory),
             Record::Written { id, rest } => self.backing.note_written(id, rest),
             Record::Carried { id, place, state } => self.backing.put_carried(id, place, state),
             Record::NextPut { id, place } => self.backing.put_next(id, place),
@@ -291,7 +292,8 @@ impl Tables {
         self.names.for_each(&mut |parent, entry| {
             let key = TableKey::of_name(parent, entry.name);
             publisher.add_name(key);
-            if entry.kind == Kind::File {
+            // What is behind as well is looked at again first.
+            if entry.kind == Kind::File && self.backing.get(entry.id).is_none() {
                 let (name, file) = (entry.name, entry.id);
                 publisher.publish_name(&PublishedName { parent, name, file, hash: key.hash });
             }

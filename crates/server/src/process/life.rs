@@ -11,6 +11,8 @@ pub struct Life {
     /// The serving side, once it serves.
     handle: RefCell<Option<ServerHandle>>,
     shutdown_request: Notice<()>,
+    /// The session of who asked for that last; 0 for nobody.
+    shutdown_session: Cell<u64>,
     stopping: Cell<bool>,
     /// Requests of clients that came since this server stops: nobody answers them.
     left_requests: RefCell<Vec<Incoming>>,
@@ -23,6 +25,7 @@ impl Life {
             started_at: reactor.wall_clock(),
             handle: RefCell::default(),
             shutdown_request: Notice::new(),
+            shutdown_session: Cell::new(0),
             stopping: Cell::new(false),
             left_requests: RefCell::default(),
         }
@@ -82,8 +85,14 @@ impl Life {
     }
 
     /// A peer asks the server to shut down.
-    pub fn request_shutdown(&self) {
+    pub fn request_shutdown(&self, session: u64) {
+        self.shutdown_session.set(session);
         self.shutdown_request.tell(());
+    }
+
+    /// The session of the peer that has done so last.
+    pub fn shutdown_session(&self) -> Option<u64> {
+        Some(self.shutdown_session.get()).filter(|session| *session != 0)
     }
 
     /// Resolves when a peer has done so.

@@ -8,7 +8,7 @@ pub mod statistics;
 
 use crate::backing::{BackingFault, BackingUse};
 use crate::coordination::intents::Intent;
-use crate::core::Core;
+use crate::core::{Core, Failure};
 use crate::files::inodes::Inode;
 use crate::files::open_files;
 use crate::handlers;
@@ -239,6 +239,10 @@ impl Server {
         }
         if let Some(handle) = core.life.end_serving() {
             handle.close();
+        }
+        if let Some(session) = core.life.shutdown_session() {
+            // It can't say goodbye to who does not serve; the next life is not to wait for it.
+            let _: Result<(), Failure> = core.change([Record::SessionDelete(session)]);
         }
         drop((core.lock_queues.take(), core.throttle.take()));
         drop(core.life.take_left_requests());

@@ -114,7 +114,7 @@ impl ConflictPolicy {
     }
 }
 
-/// When changes go behind, how fast (`crate::backing::pace`), and over what.
+/// When changes go behind, how fast (`crate::backing::pace`), and over what; and when what is there is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flushing {
     pub policy: FlushPolicy,
@@ -132,6 +132,8 @@ pub struct Flushing {
     /// Files of fewer bytes are replaced as a whole behind, larger ones updated where they are; `u64::MAX` has all
     /// replaced.
     pub atomic_below: u64,
+    /// What was looked at behind longer ago is looked at again when it is asked for; `Nanos::MAX` for never.
+    pub check: Nanos,
 }
 
 impl Default for Flushing {
@@ -145,6 +147,7 @@ impl Default for Flushing {
             on_conflict: ConflictPolicy::Both,
             grace: 20_000_000_000,
             atomic_below: 1 << 20,
+            check: 10_000_000_000,
         }
     }
 }

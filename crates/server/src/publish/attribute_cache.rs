@@ -317,7 +317,10 @@ impl Publisher {
                 changes.note_more(file);
             }
             // Nobody makes anything in a directory that goes, or may.
-            Record::MarkPut { directory, .. } | Record::Tombstone(directory) => self.invalidate_directory(directory),
+            // Nor by himself in one where he can't know what is missing.
+            Record::MarkPut { directory, .. } | Record::Tombstone(directory) | Record::Unlisted(directory) => {
+                self.invalidate_directory(directory);
+            }
             Record::TreeMark { .. } | Record::TreeSettled(_) | Record::TreeLog(_) => self.invalidate_tree(),
             _ => {}
         }
@@ -341,7 +344,7 @@ impl Publisher {
     }
 
     /// From now on who makes a name in the directory asks.
-    fn invalidate_directory(&self, directory: FileId) {
+    pub fn invalidate_directory(&self, directory: FileId) {
         if self.has_directory(directory) {
             self.cache().clear(self.permission_place(directory));
         }

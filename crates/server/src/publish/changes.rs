@@ -8,6 +8,7 @@ use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::publish::attribute_cache::{Changes, PublishedFile};
 use crate::store::Transaction;
+use std::rc::Rc;
 use wire::attribute_cache::FirstBytes;
 use wire::{Attributes, FileId, Kind};
 
@@ -76,10 +77,11 @@ impl Core {
 
     /// Somebody was just told of a file, by a name if there is one: the next one who looks for it need not ask, if he
     /// is on this machine.
-    pub fn publish_answer(&self, tables: &Tables, name: Option<(FileId, &[u8])>, inode: &Inode) {
+    pub fn publish_answer(self: &Rc<Self>, tables: &Tables, name: Option<(FileId, &[u8])>, inode: &Inode) {
         let Some(publisher) = &tables.publisher else { return };
         if let Some(name) = name {
             publisher.note_told(name, inode);
+            self.note_shown(name.0, inode.attributes.id);
         }
         if publisher.lacks_inode(inode) {
             self.publish(tables, inode.attributes.id);

@@ -336,6 +336,7 @@ impl Core {
             }
             if let Some(publisher) = &tables.publisher {
                 publisher.publish_directory(directory);
+                self.note_shown(directory, directory);
             }
         }
         if shared.submissions().numbers(queue).is_empty()

@@ -39,6 +39,8 @@ pub struct Request {
     pub waited: Nanos,
     /// Has chunks of a file of the backing tree stay here.
     pub chunk_use: Option<ChunkUse>,
+    /// `preparation_number` before what it needs of the backing tree was last brought.
+    prepared: u64,
 }
 
 impl Request {
@@ -254,8 +256,9 @@ impl Front {
             turn_since,
         };
         core.statistics.started(asker(&incoming), early, started);
+        let prepared = backing::preparation_number(core);
         let (chunk_use, preparation) = backing::preparation(core, incoming.operation, &caller, &incoming.params);
-        let request = Request { incoming, caller, started, waited: 0, chunk_use };
+        let request = Request { incoming, caller, started, waited: 0, chunk_use, prepared };
         match preparation {
             None => self.handle(request),
             Some(preparation) => {
@@ -267,11 +270,21 @@ impl Front {
 
     /// Brings here what a request needs of the backing tree, and handles it then, before anything else happens.
     async fn prepare(self: Rc<Self>, mut request: Request, preparation: LocalFuture<Result<(), Failure>>) {
-        let preparation = because(WaitReason::Disk, preparation);
-        match self.watch(&mut request, preparation).await {
-            Ok(()) => self.handle(request),
-            Err(failure) => finish(&self.core, request, Err(&failure)),
+        let mut next = Some(preparation);
+        while let Some(preparation) = next {
+            if let Err(failure) = self.watch(&mut request, because(WaitReason::Disk, preparation)).await {
+                return finish(&self.core, request, Err(&failure));
+            }
+            // Some of it may have gone before all was here.
+            next = self.lacking(&mut request);
         }
+        self.handle(request);
+    }
+
+    /// What a request lacks of the backing tree by now.
+    fn lacking(&self, request: &mut Request) -> Option<LocalFuture<Result<(), Failure>>> {
+        let Request { incoming, caller, prepared, .. } = request;
+        backing::lacking(&self.core, incoming.operation, caller, &incoming.params, prepared)
     }
 
     fn handle(self: Rc<Self>, request: Request) {
@@ -379,6 +392,10 @@ impl Front {
             if let Err(failure) = ready {
                 break Err(failure);
             }
+            if let Some(lacking) = self.lacking(&mut request) {
+                step = Progress::After(Box::pin(because(WaitReason::Disk, lacking)));
+                continue;
+            }
             let mut reply = Vec::new();
             match self.attempt(&request, handle, &mut reply) {
                 Ok(Progress::Done) => break Ok(reply),
@@ -462,7 +479,11 @@ impl Front {
             }
             removal = handlers::removal_under_way(core, &request.incoming.params);
         }
-        self.answer(request, answer);
+        // Meanwhile it may have come out that not all names are known.
+        match self.lacking(&mut request) {
+            None => self.answer(request, answer),
+            Some(lacking) => self.prepare(request, lacking).await,
+        }
     }
 
     /// Has a handler take in the body of a request, in a task of its own.

@@ -113,6 +113,7 @@ fn both_versions_are_where_the_policy_says() {
             let is_removed = |path: &str| path.contains("removed");
             for round in 0..3 {
                 let own = caller.clone();
+                let written = test.world.backing_bytes_written();
                 let reply = test.run(0, async move { flush(&own).await });
                 let at = format!("seed {seed}, {policy:?}, round {round}");
                 let words = |texts: &[Vec<u8>]| -> Vec<String> {
@@ -120,7 +121,11 @@ fn both_versions_are_where_the_policy_says() {
                 };
                 let count = paths.len() as u64;
                 match policy {
-                    ConflictPolicy::Both => assert_eq!((reply.failed, reply.settled), (count, 0), "{at}"),
+                    ConflictPolicy::Both => {
+                        assert_eq!((reply.failed, reply.settled), (count, 0), "{at}");
+                        let more = test.world.backing_bytes_written() - written;
+                        assert!(round != 1 || more == 0, "{at}: {more} bytes are put beside theirs once more");
+                    }
                     _ => {
                         let settled = if round == 0 { count } else { 0 };
                         let told = words(&reply.reasons);

@@ -2,6 +2,7 @@
 
 mod backing;
 mod changes;
+mod check;
 mod compare;
 mod conflicts;
 mod data;

@@ -1,7 +1,6 @@
 use crate::support::*;
-use wire::FileId;
-use wire::Status;
-use wire::messages::open_flags;
+use wire::messages::{Empty, open_flags};
+use wire::{FileId, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: u64 = 4096;
@@ -129,6 +128,22 @@ fn removal_needs_all_servers() {
         caller.remove_directory(ROOT, &name).await.expect("removed");
     });
     test.settle();
+}
+
+/// Goal: nobody waits for the session of who has told a server to go, when it is started again.
+#[test]
+fn who_asks_for_the_end_is_forgotten() {
+    let test = TestCluster::new(2, 1);
+    let caller = test.caller(0, 1);
+    test.run(0, async move {
+        caller.create(ROOT, "f").await.expect("created");
+        caller.call(0, Operation::Shutdown, &Empty {}).await.expect("told");
+    });
+    let server = test.server(0);
+    assert!(test.world.run(test.servers[0], async move { server.stop().await }, LIMIT).is_some());
+    test.restart(0);
+    let audit = &test.audits()[0];
+    assert_eq!((audit.dentries, audit.unreclaimed, audit.sessions), (1, 0, 0));
 }
 
 /// Goal: a clean stop and start keeps everything and needs no replay.

@@ -36,6 +36,7 @@ pub const MANUAL: Flushing = Flushing {
     on_conflict: ConflictPolicy::Both,
     grace: 20 * SECOND,
     atomic_below: 1 << 20,
+    check: 10 * SECOND,
 };
 
 /// A world with servers and nodes for callers.

@@ -5,7 +5,7 @@ use crate::commands::{check, clean, logs};
 use crate::{down, hosts, mount, report, run, salvage, server, status, top, up};
 
 /// What a new cluster is to be like, which `up`, `run` and `config` know alike.
-pub const NEW_CLUSTER: [&str; 34] = [
+pub const NEW_CLUSTER: [&str; 35] = [
     "servers",
     "hosts",
     "per-host",
@@ -17,6 +17,7 @@ pub const NEW_CLUSTER: [&str; 34] = [
     "dir",
     "store",
     "backing",
+    "backing-check",
     "flush",
     "flush-idle-ms",
     "flush-age",
@@ -45,8 +46,8 @@ pub const NEW_CLUSTER: [&str; 34] = [
 const MOUNT: [&str; 9] =
     ["mount", "threads", "io-uring", "keep-entries", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 45] = joined(&[&NEW_CLUSTER, &["warm", "record"], &MOUNT]);
-static RUN_OPTIONS: [&str; 48] =
+static UP_OPTIONS: [&str; 46] = joined(&[&NEW_CLUSTER, &["warm", "record"], &MOUNT]);
+static RUN_OPTIONS: [&str; 49] =
     joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "record", "report", "mpi"], &MOUNT]);
 
 /// In the order of the overview.
@@ -433,6 +434,7 @@ pub static ROWS: &[Command] = &[
             "timeout-ms",
             "session-grace-ms",
             "backing",
+            "backing-check",
             "flush",
             "flush-idle-ms",
             "flush-age",

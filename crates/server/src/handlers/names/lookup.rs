@@ -23,7 +23,7 @@ pub fn shutdown(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progr
     if uid != 0 && uid != crate::process::process_owner().0 {
         return Err(Failure::with_text(Status::NotPermitted, "only who started the server may stop it"));
     }
-    core.life.request_shutdown();
+    core.life.request_shutdown(caller.peer.session);
     Ok(Progress::Done)
 }
 

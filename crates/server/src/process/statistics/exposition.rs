@@ -121,6 +121,64 @@ const SINGLE: [Row; 54] = [
     ("uptime_ns", "uptime_seconds", Gauge, "Time since the server was started."),
 ];
 
+/// What is counted of a backing directory, where there is one.
+const BACKING: [Row; 24] = [
+    ("calls", "backing_calls_total", Counter, "Calls on the backing directory."),
+    ("calls_under_way", "backing_calls_under_way", Gauge, "Calls on the backing directory that have not ended."),
+    ("looks", "backing_looks_total", Counter, "Names that were looked at in the backing directory."),
+    ("taken_up", "backing_taken_up_total", Counter, "Names that were taken up from the backing directory."),
+    ("listings", "backing_listings_total", Counter, "Directories that were listed in the backing directory."),
+    ("fetched_chunks", "backing_fetched_chunks_total", Counter, "Chunks that were fetched from the backing directory."),
+    ("fetched_bytes", "backing_fetched_bytes_total", Counter, "Bytes that were fetched from the backing directory."),
+    ("evicted_chunks", "backing_evicted_chunks_total", Counter, "Clean chunks that were given up for room."),
+    ("evicted_bytes", "backing_evicted_bytes_total", Counter, "Bytes of clean chunks that were given up for room."),
+    (
+        "failed",
+        "backing_calls_failed_total",
+        Counter,
+        "Calls on the backing directory that somebody's request failed by.",
+    ),
+    (
+        "changed_behind",
+        "backing_changed_behind_total",
+        Counter,
+        "Times that something was not fetched, for somebody else had changed it in the backing directory.",
+    ),
+    ("checks", "backing_checks_total", Counter, "Names and directories that were looked at again."),
+    (
+        "forgotten_names",
+        "backing_forgotten_names_total",
+        Counter,
+        "Names that somebody else had changed, and nobody here.",
+    ),
+    ("flushes", "backing_flushes_total", Counter, "Flushes that this server has led."),
+    (
+        "carried",
+        "backing_carried_total",
+        Counter,
+        "Files, directories and links that were carried to the backing directory.",
+    ),
+    ("carried_bytes", "backing_carried_bytes_total", Counter, "Bytes that were written to the backing directory."),
+    (
+        "flush_spell_ns",
+        "backing_flush_spell_seconds",
+        Gauge,
+        "Time without accesses after which changes go by themselves.",
+    ),
+    (
+        "flush_turns_held",
+        "backing_flush_turns_held_total",
+        Counter,
+        "Times that a flush has stepped back for accesses.",
+    ),
+    ("known", "backing_known", Gauge, "Files, directories and links that have a place in the backing directory."),
+    ("chunks_here", "backing_chunks_here", Gauge, "Chunks of them that are here."),
+    ("chunks_dirty", "backing_chunks_dirty", Gauge, "Chunks of them that were changed here since."),
+    ("changed_here", "backing_changed_here", Gauge, "Files and directories of which something was changed here since."),
+    ("names_differing", "backing_names_differing", Gauge, "Names that stand for something else there."),
+    ("made_here", "backing_made_here", Gauge, "Files, directories and links that are here alone."),
+];
+
 /// What is counted for each operation, and for each class of them.
 const COUNTERS: [Row; 9] = [
     ("arrivals", "arrivals_total", Counter, "Requests that came"),
@@ -204,12 +262,11 @@ pub fn prometheus(core: &Core) -> String {
     }
     let mut page = MetricsPage(String::with_capacity(16_384));
     for (key, value) in &numbers {
-        let row = SINGLE.iter().find(|row| row.0 == *key);
-        assert!(row.is_some(), "{key} is in no table");
-        if let Some(row) = row {
-            page.head(row.1, row.2, row.3);
-            page.put(row.1, "", row, *value);
-        }
+        page.put_single(&SINGLE, key, *value);
+    }
+    if let Some(backing) = &core.backing {
+        let numbers = backing.numbers().into_iter().chain(core.backing_changes());
+        numbers.for_each(|(key, value)| page.put_single(&BACKING, key, value));
     }
     for (row, (_, value)) in CLIENTS.iter().zip(core.statistics.client_totals().numbers()) {
         page.head(row.1, row.2, &format!("{}.", row.3));
@@ -256,6 +313,16 @@ impl MetricsPage {
         let _ = writeln!(self.0, "# HELP tabane_{name} {help}\n# TYPE tabane_{name} {kind}");
     }
 
+    /// A number by its name in the report.
+    fn put_single(&mut self, rows: &[Row], key: &str, value: u64) {
+        let row = rows.iter().find(|row| row.0 == key);
+        assert!(row.is_some(), "{key} is in no table");
+        if let Some(row) = row {
+            self.head(row.1, row.2, row.3);
+            self.put(row.1, "", row, value);
+        }
+    }
+
     fn put(&mut self, name: &str, labels: &str, row: &Row, value: u64) {
         let _ = match row.1.contains("_seconds") {
             true => writeln!(self.0, "tabane_{name}{labels} {}.{:09}", value / 1_000_000_000, value % 1_000_000_000),
@@ -295,7 +362,7 @@ mod tests {
         let counters = tables.into_iter().flat_map(|(label, rows)| {
             rows.iter().map(move |row| (format!("{label}_{}", row.1), row.2, format!("{} by {label}", row.3)))
         });
-        let single = SINGLE.iter().map(|row| (row.1.to_owned(), row.2, row.3.to_owned()));
+        let single = SINGLE.iter().chain(&BACKING).map(|row| (row.1.to_owned(), row.2, row.3.to_owned()));
         for (name, kind, help) in single.chain(counters) {
             assert!(
                 seen.insert(name.clone()) && seen.insert(help.clone()) && !help.is_empty(),

@@ -369,6 +369,8 @@ fn put_backing(core: &Core, object: &mut Object<'_>) {
             object.number("is_begun", call.is_begun.into());
         });
         object.text("flush_policy", core.options.flushing.policy.word());
+        let check = core.options.flushing.check;
+        object.number("check_ns", if check == Nanos::MAX { 0 } else { check });
         let (failed, told) = core.flush_failures();
         object.number("flush_failed", failed);
         object.list("flush_failures", told.into_iter(), |object, (path, reason)| {
