@@ -3,7 +3,8 @@
 //! checker knows them: as if somebody had made all of it before the first client came.
 //!
 //! Servers say which ids they gave to what they took up (`Server::taken_up`); only then the history's first operations
-//! name them. Power is not lost in these runs: what was taken up and lost would be taken up anew, with another id,
+//! name them. What was given up, for there were too many names, and taken up again has several ids, of which the history
+//! gets the first one wherever it has another. Power is not lost in these runs: what was taken up and lost would be taken up anew, with another id,
 //! which no model of names knows of.
 
 use crate::history::{Action, History, Outcome, Path};
@@ -40,6 +41,8 @@ struct FileBehind {
 #[derive(Default)]
 pub struct Behind {
     files: Vec<FileBehind>,
+    /// Whether servers give up names, for there are more than they keep.
+    names_go: bool,
 }
 
 fn on_site(path: &Path) -> String {
@@ -58,7 +61,8 @@ impl Behind {
     /// Fills the site, and begins the history with that.
     pub fn fill(world: &World, profile: &Profile, history: &mut History) -> Behind {
         let mut random = Random::new(profile.seed ^ 0x6265_6869_6e64);
-        let mut behind = Behind::default();
+        let names_go = profile.bounds.taken_up_names != usize::MAX;
+        let mut behind = Behind { names_go, ..Behind::default() };
         let mut directories = vec![None];
         for name in crate::workload::DIRECTORIES {
             if random.percent(70) {
@@ -118,7 +122,8 @@ impl Behind {
         self.files.push(FileBehind { path, inode, tag, size, open, write });
     }
 
-    /// Has the history name the files by the ids that servers gave them. Errors: a file was taken up twice.
+    /// Has the history name the files by the ids that servers gave them. Errors: a file was taken up twice in a run in
+    /// which names do not go.
     pub fn name(&self, history: &mut History, taken_up: &[(FileId, u64)]) -> Vec<String> {
         // A server that dies within a write to its store has taken up what nobody knows of, itself included.
         let told: BTreeSet<FileId> = history.operations.iter().flat_map(|operation| told(&operation.outcome)).collect();
@@ -130,18 +135,24 @@ impl Behind {
             }
         }
         let mut problems = Vec::new();
+        let mut firsts: BTreeMap<FileId, FileId> = BTreeMap::new();
         for file in &self.files {
-            match ids.get(&file.inode).map(Vec::as_slice) {
-                None => {}
-                Some([id]) => {
-                    history.operations[file.open].outcome = Outcome::Opened(*id);
-                    if let Some(Action::Write { file: named, .. }) =
-                        file.write.map(|write| &mut history.operations[write].action)
-                    {
-                        *named = *id;
-                    }
-                }
-                Some(several) => problems.push(format!("{} was taken up several times: {several:?}", file.path)),
+            let Some(known) = ids.get(&file.inode) else { continue };
+            let Some((first, others)) = known.split_first() else { continue };
+            if !others.is_empty() && !self.names_go {
+                problems.push(format!("{} was taken up several times: {known:?}", file.path));
+            }
+            firsts.extend(others.iter().map(|other| (*other, *first)));
+            history.operations[file.open].outcome = Outcome::Opened(*first);
+            if let Some(Action::Write { file: named, .. }) =
+                file.write.map(|write| &mut history.operations[write].action)
+            {
+                *named = *first;
+            }
+        }
+        for id in history.operations.iter_mut().flat_map(|operation| operation.ids()) {
+            if let Some(first) = firsts.get(id) {
+                *id = *first;
             }
         }
         problems

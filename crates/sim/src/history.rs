@@ -284,7 +284,59 @@ pub enum Outcome {
     Copied(u64),
 }
 
+impl Action {
+    /// The files that it names by their ids.
+    fn ids(&mut self) -> Vec<&mut FileId> {
+        use Action as A;
+        match self {
+            A::LinkOpen { file, .. }
+            | A::Write { file, .. }
+            | A::Read { file, .. }
+            | A::Append { file, .. }
+            | A::StatFile { file }
+            | A::TruncateFile { file, .. }
+            | A::Lock { file, .. }
+            | A::Unlock { file, .. }
+            | A::SetExtended { file, .. }
+            | A::GetExtended { file, .. }
+            | A::ListExtended { file }
+            | A::RemoveExtended { file, .. }
+            | A::Allocate { file, .. }
+            | A::Seek { file, .. }
+            | A::Close { file }
+            | A::Synchronise { file, .. } => vec![file],
+            A::CopyRange { source, file, .. } => vec![source, file],
+            A::Open { .. }
+            | A::MakeTemporary { .. }
+            | A::Unlink { .. }
+            | A::MakeDirectory { .. }
+            | A::RemoveDirectory { .. }
+            | A::Link { .. }
+            | A::Rename { .. }
+            | A::MakeSymlink { .. }
+            | A::MakeNode { .. }
+            | A::ReadLink { .. }
+            | A::Stat { .. }
+            | A::ChangeMode { .. }
+            | A::SetTime { .. }
+            | A::TruncatePath { .. }
+            | A::List { .. }
+            | A::SynchroniseAll => Vec::new(),
+        }
+    }
+}
+
 impl Outcome {
+    /// The inodes that it tells of.
+    fn ids(&mut self) -> Vec<&mut FileId> {
+        match self {
+            Outcome::Opened(id) => vec![id],
+            Outcome::Seen(seen) | Outcome::SeenInPart(seen) => vec![&mut seen.id],
+            Outcome::Entries(entries) => entries.iter_mut().map(|entry| &mut entry.id).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The inode that it tells of, if any.
     pub fn id(&self) -> Option<FileId> {
         match self {
@@ -334,6 +386,11 @@ struct Progress {
 }
 
 impl Operation {
+    /// All ids of files that it names, and was told.
+    pub fn ids(&mut self) -> impl Iterator<Item = &mut FileId> {
+        self.action.ids().into_iter().chain(self.outcome.ids())
+    }
+
     /// Whether it is known to have happened.
     pub fn succeeded(&self) -> bool {
         !self.lost && !matches!(self.outcome, Outcome::Unknown(_) | Outcome::Failed(_))

@@ -251,6 +251,7 @@ impl Profile {
         let faults = if overrides.backing { faults.without_losses() } else { faults };
         let bounds = Bounds {
             entry_keeping: draw_entry_keeping(&mut Random::new(seed ^ 0x6b65_6570)),
+            taken_up_names: draw_taken_up_names(&mut Random::new(seed ^ 0x6e61_6d65)),
             ..draw_table_bounds(table_seed, draw_bounds(&mut Random::new(seed ^ 0x626f_756e_6473)))
         };
         Profile {
@@ -326,6 +327,11 @@ fn draw_flushing(random: &mut Random) -> Flushing {
         atomic_below: 0,
         check: Nanos::MAX,
     }
+}
+
+/// How many names of the site a server keeps that nobody uses.
+fn draw_taken_up_names(random: &mut Random) -> usize {
+    *random.choose(&[usize::MAX, usize::MAX, 0, 5, 20])
 }
 
 /// After what time what is known of the site is looked at again.

@@ -332,6 +332,15 @@ pub fn run(harness: &Harness, random: &mut Random, limit: Nanos, duration_max: N
         world.run_for(2 * profile.session_grace + 10 * SECOND + 3 * carried::flushing(profile).check);
     }
     let client = harness.add_client();
+    // Whoever asks for a name before it is flushed may have it forgotten, if nothing of it was changed here.
+    let files = client.client.file_system.clone();
+    let asked: Vec<String> = quarrels.iter().map(|quarrel| quarrel.path.clone()).collect();
+    let ask = async move {
+        for path in asked {
+            let _: client::Result<_> = files.stat(format!("/{path}").as_bytes()).await;
+        }
+    };
+    world.run(client.node, ask, limit).ok_or("names are not told before they are flushed")?;
     for when in ["at last", "once more"] {
         // Ours is put beside theirs anew by each flush.
         let (count, pause) = if checks(profile) { (3, 2 * carried::flushing(profile).check) } else { (0, 0) };

@@ -66,8 +66,8 @@ pub struct Checks {
 
 /// A name about which both sides agree, as far as anybody knows.
 #[derive(PartialEq)]
-struct AgreedName {
-    id: FileId,
+pub(super) struct AgreedName {
+    pub id: FileId,
     known: KnownBehind,
 }
 
@@ -97,7 +97,7 @@ impl Checks {
 impl Core {
     /// A name of this server about which both sides agree: it leads to a file or link whose home this is too, and which
     /// has its place there. Directories are no matter of checks.
-    fn agreed_name(&self, tables: &Tables, directory: FileId, name: &[u8]) -> Option<AgreedName> {
+    pub(super) fn agreed_name(&self, tables: &Tables, directory: FileId, name: &[u8]) -> Option<AgreedName> {
         let (id, kind) = tables.names.get(directory, name, cursor_of(directory, name))?;
         if kind == Kind::Directory || self.cluster.home_of(id) != Some(self.index) {
             return None;
@@ -118,7 +118,9 @@ impl Core {
         let checks = &self.backing().checks;
         let now = self.reactor.now();
         if let Some(AgreedName { id, .. }) = self.agreed_name(tables, directory, name) {
-            let is_due = tables.backing.get(id).is_some_and(|taken_up| checks.is_due(taken_up.checked(), now));
+            let taken_up = tables.backing.get(id);
+            taken_up.iter().for_each(|taken_up| taken_up.note_name_use(now / 1_000_000_000));
+            let is_due = taken_up.is_some_and(|taken_up| checks.is_due(taken_up.checked(), now));
             return is_due.then(|| (directory.0, Some(name.into())));
         }
         let is_absent = tables.names.get(directory, name, cursor_of(directory, name)).is_none()
@@ -130,6 +132,7 @@ impl Core {
     pub(super) fn due_listing(&self, tables: &Tables, directory: FileId) -> Option<CheckKey> {
         let checks = &self.backing().checks;
         let listed = tables.backing.listed_directory(directory)?;
+        listed.used.set(self.reactor.now());
         checks.is_due(listed.checked.get(), self.reactor.now()).then_some((directory.0, None))
     }
 
@@ -223,6 +226,7 @@ impl Core {
         }
         let forgotten = self.forget_name(directory, name, &before, deadline).await;
         if let Ok(true) = forgotten {
+            add(&self.backing().checks.forgotten, 1);
             let path = super::joined(&place.path, name);
             let words = "somebody else has changed it there; what was here of it is given up";
             log::event(Level::Info, "changed-behind", words, &[("path", &path.escape_ascii())]);
@@ -239,6 +243,7 @@ impl Core {
         is_alone
             && !tables.may_be_open(id)
             && !self.is_carrying(id)
+            && !self.backing().eviction.is_in_use(id)
             && !self.backing().moving.borrow().contains_key(&id.0)
             && !tables.marks.contains_key(&directory.0)
             && tables.locks.of_dentry(directory, name).is_none()
@@ -273,6 +278,17 @@ impl Core {
             }
         }
         // From here on nothing is awaited.
+        self.forget_now(directory, name, agreed)
+    }
+
+    /// The same at once, when nobody has a delegation of it any more, and this server has its share of the directory.
+    pub(super) fn forget_now(
+        self: &Rc<Self>,
+        directory: FileId,
+        name: &[u8],
+        agreed: &AgreedName,
+    ) -> Result<bool, Failure> {
+        let (id, mut records) = (agreed.id, Vec::with_capacity(4));
         {
             let tables = self.tables.borrow();
             let is_same = self.agreed_name(&tables, directory, name).as_ref() == Some(agreed);
@@ -280,12 +296,14 @@ impl Core {
                 return Ok(false);
             }
         }
+        records.extend([Record::Unlisted(directory), Record::DentryDelete { parent: directory, name }]);
         let mut transaction = self.store.begin();
-        let mut records = vec![Record::Unlisted(directory), Record::DentryDelete { parent: directory, name }];
         let reap = drop_link(self, id, &mut transaction, &mut records)?;
         self.commit_at(NO_TIME, transaction, records)?;
-        add(&self.backing().checks.forgotten, 1);
-        add(&self.backing().lost, 1);
+        self.backing().forget_failed_names(directory);
+        if self.backing().listings.borrow().contains_key(&directory.0) {
+            self.backing().disturbed.borrow_mut().insert(directory.0);
+        }
         reap.start(self);
         Ok(true)
     }
@@ -308,7 +326,7 @@ impl Core {
         if is_changed && !self.is_journal_low() {
             // Where that fails, it is looked at again in time.
             let _: Result<(), Failure> = self.change([Record::Unlisted(directory)]);
-            add(&self.backing().lost, 1);
+            self.backing().forget_failed_names(directory);
         }
     }
 

@@ -110,6 +110,11 @@ impl Drop for CleanWait<'_> {
 }
 
 impl Eviction {
+    /// Whether a request needs chunks of a file, or a flush.
+    pub fn is_in_use(&self, file: FileId) -> bool {
+        self.in_use.borrow().contains_key(&file.0)
+    }
+
     fn needs(&self, file: u64, index: u64, now: Nanos) -> bool {
         let has = |ranges: &ChunkRanges| ranges.iter().any(|(from, to)| (*from..*to).contains(&index));
         self.in_use.borrow().get(&file).is_some_and(has) || self.held.borrow().is_held((file, index), now)

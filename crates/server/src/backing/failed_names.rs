@@ -44,6 +44,12 @@ impl BackingUse {
         failed.insert(directory.0, FailedNames { names, listed: now });
     }
 
+    /// Other names of a directory may be unknown now: it was not listed but for these any more.
+    pub(super) fn forget_failed_names(&self, directory: FileId) {
+        self.failed_names.borrow_mut().remove(&directory.0);
+        super::add(&self.lost, 1);
+    }
+
     /// What a name stands for is known now. The last of them leaves a directory that is to be listed anew.
     pub(super) fn remove_failed_name(&self, directory: FileId, name: &[u8]) {
         let mut failed = self.failed_names.borrow_mut();

@@ -45,6 +45,7 @@ impl Core {
         self.reactor.spawn(Class::Metadata, async move {
             let result = core.list_now(directory).await;
             core.backing().listings.borrow_mut().remove(&directory.0);
+            core.backing().disturbed.borrow_mut().remove(&directory.0);
             told.tell(result);
         });
         notice
@@ -55,13 +56,14 @@ impl Core {
         let (place, behind) = self.open_behind(directory, self.reactor.now() + self.options.timeout).await?;
         let failed = |error| self.backing().failure(error);
         for _ in 0..ATTEMPTS_MAX {
-            let (start, forgotten) = (self.reactor.now(), self.backing().checks.forgotten.get());
+            let start = self.reactor.now();
+            self.backing().disturbed.borrow_mut().remove(&directory.0);
             let before = behind.look_open().await.map_err(failed)?.identity;
             let mut failed_names = self.take_up_all(directory, &place, &behind).await?;
             self.check_unmet(directory, start).await;
             let after = behind.look_open().await.map_err(failed)?.identity;
             // A name that was forgotten meanwhile may have been passed over.
-            if before == after && forgotten == self.backing().checks.forgotten.get() {
+            if before == after && !self.backing().disturbed.borrow_mut().remove(&directory.0) {
                 let is_there = {
                     let tables = self.tables.borrow();
                     // Others may have been found by themselves meanwhile.

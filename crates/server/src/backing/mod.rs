@@ -50,6 +50,7 @@ mod grace;
 mod hidden;
 mod in_place;
 mod listing;
+mod name_eviction;
 mod names;
 mod notes;
 mod pace;
@@ -72,6 +73,7 @@ pub use give_up::give_up_name;
 pub use hidden::HiddenName;
 pub use shares::{note_carried, write_share};
 
+pub use name_eviction::NAME_SIZE;
 pub use names::attributes_of;
 pub use notes::note_behind;
 pub use places::{ask_carried, ask_place};
@@ -123,10 +125,13 @@ pub struct BackingUse {
     fetch_gate: FetchGate,
     eviction: eviction::Eviction,
     checks: check::Checks,
+    names: name_eviction::NameEviction,
     /// How often something that was known is known no more: names, listings, names that can't be looked at.
     lost: Cell<u64>,
     /// Directories that are being listed.
     listings: RefCell<FastMap<u64, Brought>>,
+    /// Those of them in which a name was forgotten meanwhile.
+    disturbed: RefCell<BTreeSet<u64>>,
     /// Names that were looked for in vain, by directory.
     misses: RefCell<FastMap<u64, u32>>,
     /// Names that were listed and can't be looked at, by directory.
@@ -251,8 +256,10 @@ impl BackingUse {
             fetch_gate: FetchGate::default(),
             eviction: eviction::Eviction::default(),
             lost: Cell::new(0),
+            names: name_eviction::NameEviction::default(),
             checks: check::Checks::new(options.flushing.check),
             listings: RefCell::default(),
+            disturbed: RefCell::default(),
             misses: RefCell::default(),
             failed_names: RefCell::default(),
             shares: Wishes::new(shares::SHARES_MAX.min(wishes_max)),
@@ -304,7 +311,7 @@ impl BackingUse {
     }
 
     /// Counters by name.
-    pub fn numbers(&self) -> [(&'static str, u64); 18] {
+    pub fn numbers(&self) -> [(&'static str, u64); 19] {
         let (counters, calls) = (&self.counters, self.tree.statistics());
         [
             ("calls", calls.calls),
@@ -320,6 +327,7 @@ impl BackingUse {
             ("changed_behind", counters.changed.get()),
             ("checks", self.checks.looks.get()),
             ("forgotten_names", self.checks.forgotten.get()),
+            ("evicted_names", self.names.evicted.get()),
             ("flushes", counters.flushes.get()),
             ("carried", counters.carried.get()),
             ("carried_bytes", counters.carried_bytes.get()),

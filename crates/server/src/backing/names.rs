@@ -232,6 +232,7 @@ impl Core {
             taken_up.note_checked(self.reactor.now());
         }
         self.note_shown(directory, id);
+        self.keep_names();
         if let Some(log) = &mut *self.backing().log.borrow_mut() {
             log.push(told);
         }

@@ -74,6 +74,8 @@ pub struct TakenUp {
     absent: u64,
     /// Whether its inode is here, and has a name.
     pub is_named: bool,
+    /// The same of a file or link that was taken up.
+    is_leaf: bool,
     /// Something of it was changed on this server since both sides were the same.
     pub is_written: bool,
     /// That may be any of the chunks that were carried and of which nothing is known; else they are as they were.
@@ -85,6 +87,8 @@ pub struct TakenUp {
     /// When its name behind was last looked at, and last met in a listing; 0 if that was in another life.
     checked: Cell<Nanos>,
     listed: Cell<Nanos>,
+    /// Uses of its name.
+    name_uses: ChunkUses,
 }
 
 impl TakenUp {
@@ -150,6 +154,11 @@ impl TakenUp {
 
     fn uses_of(&self, index: u64) -> &ChunkUses {
         self.standings.get(&index).map_or(&self.rest_uses, |known| &known.uses)
+    }
+
+    /// Somebody asks for its name, at a time in seconds.
+    pub fn note_name_use(&self, second: u64) {
+        self.name_uses.note(second);
     }
 
     /// Its name was looked at behind, and is as it is known to be.
@@ -232,7 +241,8 @@ impl TakenUp {
     }
 
     fn counts(&self) -> Counts {
-        Counts { here: self.standings.len() as u64 - self.absent, dirty: self.dirty, named: u64::from(self.is_named) }
+        let here = self.standings.len() as u64 - self.absent;
+        Counts { here, dirty: self.dirty, named: self.is_named.into(), leaves: self.is_leaf.into() }
     }
 
     pub fn standings(&self) -> impl Iterator<Item = (u64, Standing)> {
@@ -263,6 +273,8 @@ pub struct ListedDirectory {
     pub checked: Cell<Nanos>,
     /// Its mtime and ctime behind when it was listed.
     pub times: Cell<Option<(i64, i64)>>,
+    /// When somebody last asked for its names.
+    pub used: Cell<Nanos>,
 }
 
 /// Names that differ, or did: what the tree has there.
@@ -281,6 +293,8 @@ struct Counts {
     dirty: u64,
     /// What was taken up, or carried behind, and has its inode here and a name.
     named: u64,
+    /// Those of them that are files or links, and were taken up.
+    leaves: u64,
 }
 
 /// See the module.
@@ -302,6 +316,8 @@ pub struct BackingTables {
     written: BTreeSet<u64>,
     /// What is clean, in the order in which it goes; in memory alone.
     clean: CleanQueue,
+    /// The same of names that were taken up.
+    names: CleanQueue,
 }
 
 impl Counts {
@@ -309,6 +325,7 @@ impl Counts {
         self.here = self.here - before.here + after.here;
         self.dirty = self.dirty - before.dirty + after.dirty;
         self.named = self.named - before.named + after.named;
+        self.leaves = self.leaves - before.leaves + after.leaves;
     }
 }
 
@@ -329,15 +346,20 @@ impl BackingTables {
                 dirty: 0,
                 absent: 0,
                 is_named: false,
+                is_leaf: false,
                 is_written: false,
                 is_rest_written: false,
                 rest_uses: ChunkUses::default(),
                 offered: 0,
                 checked: Cell::new(0),
                 listed: Cell::new(0),
+                name_uses: ChunkUses::default(),
             };
             let has_rest = taken_up.has_carried_rest();
             self.taken_up.insert(id.0, taken_up);
+            if id.is_from_behind() {
+                self.offer_name(id.0);
+            }
             // Perhaps it is written: that comes later, and is seen when it is its turn.
             if has_rest {
                 self.offer((id.0, WHOLE_FILE));
@@ -458,6 +480,24 @@ impl BackingTables {
         })
     }
 
+    /// The name of something that was taken up may go some time.
+    pub fn offer_name(&mut self, id: u64) {
+        let taken_up = &self.taken_up;
+        self.names.push((id, 0), |(id, _)| taken_up.contains_key(id));
+    }
+
+    /// Next what is to lose its name.
+    pub fn next_name(&mut self) -> Option<u64> {
+        let taken_up = &self.taken_up;
+        let next = self.names.next(|(id, _), uses| taken_up.get(id).map(|known| uses(&known.name_uses)).is_some());
+        next.map(|(id, _)| id)
+    }
+
+    /// Whether somebody has asked for a name since that was last asked.
+    pub fn takes_name_use(&self, id: FileId) -> bool {
+        self.get(id).is_some_and(|known| known.name_uses.take_one())
+    }
+
     /// Some chunk that is dirty.
     fn some_dirty(&self) -> Option<CleanKey> {
         let dirty_of = |file: &u64| {
@@ -486,11 +526,12 @@ impl BackingTables {
         }
     }
 
-    /// Whether the inode of something that was taken up, or carried, is here and has a name.
-    pub fn note_named(&mut self, id: FileId, is_named: bool) {
+    /// Whether the inode of something that was taken up, or carried, is here and has a name, and is no directory's.
+    pub fn note_named(&mut self, id: FileId, is_named: bool, is_leaf: bool) {
         let Some(taken_up) = self.taken_up.get_mut(&id.0) else { return };
         let before = taken_up.counts();
         taken_up.is_named = is_named;
+        taken_up.is_leaf = is_named && is_leaf && id.is_from_behind();
         self.counts.replace(before, taken_up.counts());
     }
 
@@ -587,6 +628,11 @@ impl BackingTables {
     /// What was taken up, or carried, and has its inode here and a name.
     pub fn named_count(&self) -> u64 {
         self.counts.named
+    }
+
+    /// Files and links that were taken up, have their inodes here, and a name.
+    pub fn leaf_count(&self) -> u64 {
+        self.counts.leaves
     }
 
     /// Names that stand for something else here than behind.

@@ -455,6 +455,8 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
     }
     if core.backing.is_some() {
         terms.push(("calls on the backing directory, and paths in it", crate::backing::MEMORY_MAX));
+        let names = core.taken_up_names_max().saturating_mul(crate::backing::NAME_SIZE);
+        terms.push(("names of the backing directory that nobody has changed, beside those in use", names));
     }
     if options.metrics_port.is_some() {
         terms.push(("metrics page", metrics::MEMORY_MAX));

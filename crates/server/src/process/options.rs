@@ -225,6 +225,8 @@ pub struct Bounds {
     pub submission_queues: usize,
     /// Entries of each table of which any may be forgotten at any time, where it has no lower bound of its own.
     pub memos: usize,
+    /// Names that were taken up from a backing tree and are not in use.
+    pub taken_up_names: usize,
     /// Wishes of flushes of each kind.
     pub wishes: usize,
     pub entry_keeping: EntryKeeping,
@@ -256,6 +258,7 @@ impl Default for Bounds {
             active_requests: 256,
             submission_queues: reactor::QUEUE_COUNT,
             memos: usize::MAX,
+            taken_up_names: usize::MAX,
             wishes: usize::MAX,
             entry_keeping: EntryKeeping::default(),
         }

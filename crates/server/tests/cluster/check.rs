@@ -245,3 +245,60 @@ fn many_are_looked_at_again() {
     test.run(0, async move { assert_eq!(own.list(d).await.expect("listed").len() as u64, COUNT) });
     test.settle();
 }
+
+/// Goal: names that nobody has changed, and nobody uses, go when there are too many, and are as before when somebody
+/// asks; what is open, or was changed here, stays; and a directory of more names than that is listed whole.
+#[test]
+fn names_go_when_there_are_many() {
+    const COUNT: u64 = 200;
+    const MAX: usize = 30;
+    for seed in 0..6 {
+        let flushing = Flushing { check: if seed % 2 == 0 { INTERVAL } else { Nanos::MAX }, ..MANUAL };
+        let bounds = server::Bounds { taken_up_names: MAX, ..server::Bounds::default() };
+        let path = |number: u64| format!("d{}/f{number}", number % 4);
+        let fill = |world: &World| {
+            (0..4).for_each(|number| world.outsider().make_directory(&format!("d{number}")));
+            (0..COUNT).for_each(|number| world.outsider().write(&path(number), 0, &number.to_le_bytes()));
+        };
+        let servers = 1 + seed as u32 % 3;
+        let (test, ()) = TestCluster::over_a_bounded_site(seed, servers, flushing, bounds, fill);
+        let caller = test.caller(0, 1);
+        let names = || test.audits().iter().map(|audit| audit.dentries).sum::<u64>();
+        let own = caller.clone();
+        let kept = test.run(0, async move {
+            for number in 0..4 {
+                let d = find(&own, &format!("d{number}")).await.expect("there").id;
+                assert_eq!(own.list(d).await.expect("listed").len() as u64, COUNT / 4);
+            }
+            let d = find(&own, "d1").await.expect("there").id;
+            let opened = own.open_for_good(d, "f1", 0).await.expect("opened");
+            let changed = find(&own, "d2/f2").await.expect("there");
+            write(&own, &changed, 0, b"ours, and longer").await;
+            (opened, changed)
+        });
+        // Directories that were listed lately keep their names.
+        test.world.run_for(120 * SECOND);
+        let own = caller.clone();
+        test.run(0, async move { assert_eq!(find(&own, "d3/f3").await.expect("there").size, 8) });
+        assert!(test.world.run_until(|| names() <= u64::from(servers) * MAX as u64 + 6, LIMIT), "{} names", names());
+        let own = caller.clone();
+        test.run(0, async move {
+            let (opened, changed) = kept;
+            assert_eq!(find(&own, "d1/f1").await.expect("there").id, opened.attributes.id, "seed {seed}");
+            assert_eq!(find(&own, "d2/f2").await.expect("there").id, changed.id, "seed {seed}");
+            for number in (0..COUNT).filter(|number| *number != 2) {
+                let file = find(&own, &path(number)).await.expect("there");
+                assert_eq!(contents(&own, &file).await.expect("read"), number.to_le_bytes(), "{number}, seed {seed}");
+            }
+            for number in 0..4 {
+                let d = find(&own, &format!("d{number}")).await.expect("there").id;
+                assert_eq!(own.list(d).await.expect("listed").len() as u64, COUNT / 4);
+            }
+            let file = find(&own, "d2/f2").await.expect("there");
+            assert_eq!(contents(&own, &file).await.expect("read"), b"ours, and longer");
+            own.close(&opened).await.expect("closed");
+        });
+        test.server_indexes().for_each(|server| test.restart(server));
+        test.settle();
+    }
+}

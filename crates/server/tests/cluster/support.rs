@@ -51,6 +51,7 @@ pub struct TestCluster {
     /// The backing directory.
     pub backing: Option<PathBuf>,
     pub flushing: Flushing,
+    bounds: server::Bounds,
 }
 
 impl TestCluster {
@@ -59,12 +60,14 @@ impl TestCluster {
     }
 
     pub fn with_grace(seed: u64, server_count: u32, session_grace: Nanos) -> TestCluster {
-        TestCluster::with(seed, server_count, session_grace, true, None, MANUAL)
+        let bounds = server::Bounds::default();
+        TestCluster::with(seed, server_count, session_grace, true, None, MANUAL, bounds)
     }
 
     /// One whose servers tell contents with opens, which those that keep checksums do not.
     pub fn without_checksums(seed: u64, server_count: u32) -> TestCluster {
-        TestCluster::with(seed, server_count, 60 * SECOND, false, None, MANUAL)
+        let bounds = server::Bounds::default();
+        TestCluster::with(seed, server_count, 60 * SECOND, false, None, MANUAL, bounds)
     }
 
     /// One over a site that `populate` has filled; with what that returns.
@@ -79,10 +82,21 @@ impl TestCluster {
         flushing: Flushing,
         populate: impl FnOnce(&World) -> T,
     ) -> (TestCluster, T) {
+        TestCluster::over_a_bounded_site(seed, server_count, flushing, server::Bounds::default(), populate)
+    }
+
+    /// The same, whose servers keep as much as they are told.
+    pub fn over_a_bounded_site<T>(
+        seed: u64,
+        server_count: u32,
+        flushing: Flushing,
+        bounds: server::Bounds,
+        populate: impl FnOnce(&World) -> T,
+    ) -> (TestCluster, T) {
         let mut populated = None;
         let fill = |world: &World| populated = Some(populate(world));
         let (grace, checksums) = (60 * SECOND, seed.is_multiple_of(2));
-        let test = TestCluster::with(seed, server_count, grace, checksums, Some(Box::new(fill)), flushing);
+        let test = TestCluster::with(seed, server_count, grace, checksums, Some(Box::new(fill)), flushing, bounds);
         (test, populated.expect("the site was filled"))
     }
 
@@ -93,6 +107,7 @@ impl TestCluster {
         checksums: bool,
         fill: Option<Fill<'_>>,
         flushing: Flushing,
+        bounds: server::Bounds,
     ) -> TestCluster {
         let world = World::new(seed);
         let backing = fill.is_some().then(|| PathBuf::from("/site"));
@@ -107,8 +122,18 @@ impl TestCluster {
             (0..3).map(|index| world.add_node(&format!("caller {index}"), [10, 0, 1, index + 1].into())).collect();
         let running = (0..server_count).map(|_| Slot::default()).collect();
         let servers = nodes;
-        let test =
-            TestCluster { world, cluster, servers, running, callers, session_grace, checksums, backing, flushing };
+        let test = TestCluster {
+            world,
+            cluster,
+            servers,
+            running,
+            callers,
+            session_grace,
+            checksums,
+            backing,
+            flushing,
+            bounds,
+        };
         for index in 0..server_count {
             test.start(index);
         }
@@ -173,7 +198,7 @@ impl TestCluster {
             short_circuit: true,
             registered_buffers: true,
             read_leasing: ReadLeasing::default(),
-            bounds: server::Bounds::default(),
+            bounds: self.bounds,
             pages_note: String::new(),
             metrics_port: None,
             backing: self.backing.clone(),

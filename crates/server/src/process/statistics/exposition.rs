@@ -122,7 +122,7 @@ const SINGLE: [Row; 54] = [
 ];
 
 /// What is counted of a backing directory, where there is one.
-const BACKING: [Row; 24] = [
+const BACKING: [Row; 25] = [
     ("calls", "backing_calls_total", Counter, "Calls on the backing directory."),
     ("calls_under_way", "backing_calls_under_way", Gauge, "Calls on the backing directory that have not ended."),
     ("looks", "backing_looks_total", Counter, "Names that were looked at in the backing directory."),
@@ -151,6 +151,7 @@ const BACKING: [Row; 24] = [
         Counter,
         "Names that somebody else had changed, and nobody here.",
     ),
+    ("evicted_names", "backing_evicted_names_total", Counter, "Names that were given up, for there were too many."),
     ("flushes", "backing_flushes_total", Counter, "Flushes that this server has led."),
     (
         "carried",
