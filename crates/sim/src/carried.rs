@@ -7,7 +7,7 @@ use crate::profile::{Faults, Profile, SECOND};
 use client::{FileSystem, FlushReport, OpenHow};
 use reactor::Nanos;
 use reactor::sim::World;
-use server::{FlushPolicy, Flushing};
+use server::{ConflictPolicy, FlushPolicy, Flushing};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{Kind, Status};
 
@@ -273,9 +273,13 @@ pub fn flushing(profile: &Profile) -> Flushing {
         true if profile.sabotage == Sabotage::Backing(server::BackingFault::ForgetsEvicted) => {
             Flushing { atomic_below: u64::MAX, ..profile.flushing }
         }
-        true if profile.sabotage == Sabotage::Backing(server::BackingFault::ForgetsChanges) => {
-            Flushing { check: crate::profile::SECOND, ..profile.flushing }
-        }
+        // Names are to be looked at before they are flushed, and ours is to stay.
+        true if profile.sabotage == Sabotage::Backing(server::BackingFault::ForgetsChanges) => Flushing {
+            check: crate::profile::SECOND,
+            policy: FlushPolicy::Manual,
+            on_conflict: ConflictPolicy::Both,
+            ..profile.flushing
+        },
         true => profile.flushing,
         false => Flushing { policy: FlushPolicy::Manual, grace: 0, ..profile.flushing },
     }

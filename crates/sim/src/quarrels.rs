@@ -345,7 +345,7 @@ pub fn run(harness: &Harness, random: &mut Random, limit: Nanos, duration_max: N
         // Ours is put beside theirs anew by each flush.
         let (count, pause) = if checks(profile) { (3, 2 * carried::flushing(profile).check) } else { (0, 0) };
         let (report, view) = carried::flush_and_look_again(world, &client, limit, count, pause)?;
-        let policy = profile.flushing.on_conflict;
+        let policy = carried::flushing(profile).on_conflict;
         let found = self::problems(policy, &quarrels, &view, &carried::site(world), &report);
         problems.extend(found.into_iter().map(|words| format!("{words} ({when})")));
         if when != "at last" && report.settled > 0 {
