@@ -7,8 +7,8 @@ use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::names::{Dentry, WalkPosition, cursor_of};
 use std::borrow::Cow;
+use wire::FileId;
 use wire::messages::BackingPlace;
-use wire::{FileId, Kind};
 
 /// Changes that are told one by one.
 const TOLD_MAX: usize = 20;
@@ -98,8 +98,7 @@ impl Tables {
             self.backing.replace_differing(differing, self.count_differing(&names));
         }
         if let Some(id) = id.filter(|id| self.backing.get(*id).is_some()) {
-            let is_leaf = self.inodes.kind(id) != Some(Kind::Directory);
-            self.backing.note_named(id, self.is_named(id), is_leaf);
+            self.backing.note_named(id, self.is_named(id));
         }
     }
 

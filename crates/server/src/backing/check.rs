@@ -36,6 +36,8 @@ use wire::{FileId, Kind};
 const PATIENCE_NS: Nanos = 1_000_000_000;
 /// For so long at most nobody waits after that.
 const PAUSE_NS_MAX: Nanos = 10_000_000_000;
+/// Times of a directory that are no older than this may stand for several changes.
+const YOUNG_NS: i64 = 3_000_000_000;
 /// Looks that one request has under way, and all of them together.
 const LOOKS_AT_ONCE: usize = 16;
 const LOOKS_MAX: usize = 64;
@@ -150,11 +152,13 @@ impl Core {
     /// Looks at all of these again; what is late counts as it is known.
     pub(super) async fn check_again(self: &Rc<Self>, due: Vec<CheckKey>, deadline: Nanos) {
         let checks = &self.backing().checks;
-        for some in due.chunks(LOOKS_AT_ONCE) {
-            let limit = deadline.min(self.reactor.now() + PATIENCE_NS);
+        let limit = deadline.min(self.reactor.now() + PATIENCE_NS);
+        for (number, some) in due.chunks(LOOKS_AT_ONCE).enumerate() {
             if until(&self.reactor, limit, self.check_all(some)).await.is_none() {
-                let pause = checks.interval.min(PAUSE_NS_MAX);
-                checks.paused_until.set(self.reactor.now() + pause);
+                if number == 0 {
+                    let pause = checks.interval.min(PAUSE_NS_MAX);
+                    checks.paused_until.set(self.reactor.now() + pause);
+                }
                 return;
             }
         }
@@ -241,7 +245,9 @@ impl Core {
             inode.attributes.link_count == 1 && (forgets_changes || is_unchanged && !inode.is_announced())
         });
         is_alone
+            && tables.extended.of_inode(id).next().is_none()
             && !tables.may_be_open(id)
+            && !self.turns.is_taken(id.0)
             && !self.is_carrying(id)
             && !self.backing().eviction.is_in_use(id)
             && !self.backing().moving.borrow().contains_key(&id.0)
@@ -334,7 +340,10 @@ impl Core {
     pub(super) fn note_listed_as(&self, directory: FileId, times: (i64, i64)) {
         if let Some(listed) = self.tables.borrow().backing.listed_directory(directory) {
             listed.checked.set(self.reactor.now());
-            listed.times.set(Some(times));
+            listed.used.set(self.reactor.now());
+            // What comes within the grain of its times moves them no more: one that is young is listed once more.
+            let young = self.reactor.wall_clock() - YOUNG_NS;
+            listed.times.set((times.0.max(times.1) < young).then_some(times));
         }
     }
 
@@ -355,28 +364,42 @@ impl Core {
         }
     }
 
-    /// Looks again at the names of a directory that a listing has not met, which began at a time.
+    /// Looks again at the names of a directory that a listing has not met, which began at a time. Those that take long
+    /// stay as they are.
     pub(super) async fn check_unmet(self: &Rc<Self>, directory: FileId, since: Nanos) {
-        if !self.backing().checks.is_on() {
-            return;
+        let mut next = self.backing().checks.is_on().then_some(0);
+        while let Some(from) = next {
+            let (unmet, then) = self.unmet_names(directory, from, since);
+            for some in unmet.chunks(LOOKS_AT_ONCE) {
+                let limit = self.reactor.now() + PATIENCE_NS;
+                if until(&self.reactor, limit, self.check_all(some)).await.is_none() {
+                    return;
+                }
+            }
+            self.reactor.yield_now().await;
+            next = then;
         }
-        let unmet: Vec<CheckKey> = {
-            let tables = self.tables.borrow();
-            let is_unmet = |name: &[u8]| {
-                let agreed = self.agreed_name(&tables, directory, name);
-                let taken_up = agreed.and_then(|agreed| tables.backing.get(agreed.id));
-                taken_up.is_some_and(|taken_up| !taken_up.is_met_since(since))
-            };
-            let mut unmet = Vec::new();
-            tables.names.walk(directory, 0, &mut |entry: &Dentry<'_>| {
-                unmet.extend(is_unmet(entry.name).then(|| (directory.0, Some(entry.name.into()))));
-                true
-            });
-            unmet
+    }
+
+    /// Those among some names of a directory, from a cursor on, and where to go on.
+    fn unmet_names(&self, directory: FileId, from: u64, since: Nanos) -> (Vec<CheckKey>, Option<u64>) {
+        let tables = self.tables.borrow();
+        let is_unmet = |name: &[u8]| {
+            let agreed = self.agreed_name(&tables, directory, name);
+            let taken_up = agreed.and_then(|agreed| tables.backing.get(agreed.id));
+            taken_up.is_some_and(|taken_up| !taken_up.is_met_since(since))
         };
-        for some in unmet.chunks(LOOKS_AT_ONCE) {
-            self.check_all(some).await;
-        }
+        let (mut unmet, mut next, mut count, mut last) = (Vec::new(), None, 0, from);
+        tables.names.walk(directory, from, &mut |entry: &Dentry<'_>| {
+            if count >= STEP_COUNT && entry.cursor != last {
+                next = Some(entry.cursor);
+                return false;
+            }
+            (count, last) = (count + 1, entry.cursor);
+            unmet.extend(is_unmet(entry.name).then(|| (directory.0, Some(entry.name.into()))));
+            true
+        });
+        (unmet, next)
     }
 
     /// A client is told something of a directory that is behind, which he may keep if he has a delegation.

@@ -76,14 +76,20 @@ impl CleanQueue {
         }
     }
 
-    fn count(&self) -> usize {
+    /// What is in the queues.
+    pub fn count(&self) -> usize {
         self.short.len() + self.long.len()
     }
 
     /// The next chunk that is to go; nothing if there is none. `look` says whether one may go still, and is asked for
-    /// its uses; what may not is forgotten. Every entry is considered a few times at most.
-    pub fn next(&mut self, look: impl Fn(&CleanKey, &mut dyn FnMut(&ChunkUses)) -> bool) -> Option<CleanKey> {
-        let limit = (2 + usize::from(USES_MAX)) * self.count();
+    /// its uses; what may not is forgotten. Every entry is considered a few times at most, and no more than `looks_max`
+    /// in all.
+    pub fn next(
+        &mut self,
+        looks_max: usize,
+        look: impl Fn(&CleanKey, &mut dyn FnMut(&ChunkUses)) -> bool,
+    ) -> Option<CleanKey> {
+        let limit = ((2 + usize::from(USES_MAX)) * self.count()).min(looks_max);
         for _ in 0..limit {
             let all = self.count();
             let is_short = self.long.is_empty() || self.short.len() * 100 >= all * SHORT_PERCENT;
@@ -141,7 +147,7 @@ mod tests {
             self.misses += 1;
             if self.here.len() == 100 {
                 let here = &self.here;
-                let gone = self.queue.next(|key, uses| here.get(key).map(uses).is_some());
+                let gone = self.queue.next(usize::MAX, |key, uses| here.get(key).map(uses).is_some());
                 self.here.remove(&gone.expect("something may go"));
             }
             self.here.insert(key, ChunkUses::default());
@@ -170,8 +176,8 @@ mod tests {
     fn what_is_not_clean_any_more_is_forgotten() {
         let mut queue = CleanQueue::default();
         (0..10).for_each(|index| queue.push((1, index), |_| true));
-        assert_eq!(queue.next(|key, _| key.1 >= 7), Some((1, 7)));
-        assert_eq!(queue.next(|_, _| false), None);
+        assert_eq!(queue.next(usize::MAX, |key, _| key.1 >= 7), Some((1, 7)));
+        assert_eq!(queue.next(usize::MAX, |_, _| false), None);
         assert!(queue.short.is_empty() && queue.long.is_empty());
     }
 
@@ -196,7 +202,7 @@ mod tests {
         assert!(queue.count() <= 20 + SLACK + 1);
         for time in 0..100_000 {
             queue.push((2, time), |_| true);
-            assert_eq!(queue.next(|key, _| key.0 == 2), Some((2, time)));
+            assert_eq!(queue.next(usize::MAX, |key, _| key.0 == 2), Some((2, time)));
         }
         assert!(queue.gone.len() <= 2 * SLACK && queue.is_gone.len() <= queue.gone.len());
     }

@@ -39,7 +39,7 @@ impl BackingUse {
         let mut failed = self.failed_names.borrow_mut();
         if failed.len() >= FAILED_DIRECTORIES_MAX.min(self.memos) {
             failed.clear();
-            super::add(&self.lost, 1);
+            self.lost.note_all();
         }
         failed.insert(directory.0, FailedNames { names, listed: now });
     }
@@ -47,7 +47,7 @@ impl BackingUse {
     /// Other names of a directory may be unknown now: it was not listed but for these any more.
     pub(super) fn forget_failed_names(&self, directory: FileId) {
         self.failed_names.borrow_mut().remove(&directory.0);
-        super::add(&self.lost, 1);
+        self.lost.note(directory);
     }
 
     /// What a name stands for is known now. The last of them leaves a directory that is to be listed anew.

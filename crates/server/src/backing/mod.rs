@@ -50,6 +50,7 @@ mod grace;
 mod hidden;
 mod in_place;
 mod listing;
+mod lost;
 mod name_eviction;
 mod names;
 mod notes;
@@ -126,8 +127,7 @@ pub struct BackingUse {
     eviction: eviction::Eviction,
     checks: check::Checks,
     names: name_eviction::NameEviction,
-    /// How often something that was known is known no more: names, listings, names that can't be looked at.
-    lost: Cell<u64>,
+    lost: lost::Lost,
     /// Directories that are being listed.
     listings: RefCell<FastMap<u64, Brought>>,
     /// Those of them in which a name was forgotten meanwhile.
@@ -255,7 +255,7 @@ impl BackingUse {
             fetches: RefCell::default(),
             fetch_gate: FetchGate::default(),
             eviction: eviction::Eviction::default(),
-            lost: Cell::new(0),
+            lost: lost::Lost::new(options.bounds.memos),
             names: name_eviction::NameEviction::default(),
             checks: check::Checks::new(options.flushing.check),
             listings: RefCell::default(),

@@ -10,6 +10,7 @@
 //!    them; and so do those that were just taken up or looked at. So there may be as many more than the bound.
 
 use super::add;
+use super::table::TakenUp;
 use crate::core::{Core, Failure};
 use crate::journal::tables::Tables;
 use reactor::{Class, Nanos};
@@ -66,17 +67,21 @@ impl Core {
         (self.store.usage().size / STORE_PARTS / NAME_SIZE).max(NAMES_MIN).min(wanted)
     }
 
+    /// Names that were taken up and may go some time, or might: of those that never go it comes out in time.
+    fn evictable_names(&self) -> u64 {
+        self.tables.borrow().backing.offered_names() + self.backing().names.next.borrow().len() as u64
+    }
+
     /// Has names go if there are too many.
     pub(super) fn keep_names(self: &Rc<Self>) {
         let names = &self.backing().names;
-        if self.tables.borrow().backing.leaf_count() <= self.taken_up_names_max() || names.is_running.replace(true) {
+        if self.evictable_names() <= self.taken_up_names_max() || names.is_running.replace(true) {
             return;
         }
         let core = self.clone();
         self.reactor.spawn(Class::Background, async move {
             let max = core.taken_up_names_max();
-            let is_over = |limit: u64| core.tables.borrow().backing.leaf_count() > limit;
-            while !core.life.is_stopping() && is_over(max) {
+            while !core.life.is_stopping() && core.evictable_names() > max {
                 // Where that fails, it is tried again.
                 let gone = core.evict_names(max - max / STEP_PARTS).await.unwrap_or(0);
                 if gone == 0 {
@@ -94,7 +99,7 @@ impl Core {
         let _change = self.begin_change(&caller);
         self.await_recalled_entries(&caller).await?;
         let (mut gone, mut left) = (0, LOOKS_MAX);
-        while left > 0 && self.tables.borrow().backing.leaf_count() > goal {
+        while left > 0 && self.evictable_names() > goal {
             if self.is_journal_low() {
                 self.until_journal_has_room(0, deadline).await?;
             }
@@ -120,11 +125,11 @@ impl Core {
     fn take_names_from_sight(&self) {
         let next = &self.backing().names.next;
         let mut tables = self.tables.borrow_mut();
-        let limit = (tables.backing.leaf_count() / NEXT_PARTS).clamp(NEXT_MIN, NEXT_MAX) as usize;
+        let limit = (tables.backing.offered_names() / NEXT_PARTS).clamp(NEXT_MIN, NEXT_MAX) as usize;
         let mut looks = STEP_COUNT;
         while next.borrow().len() < limit && looks > 0 {
             looks -= 1;
-            let Some(id) = tables.backing.next_name() else { return };
+            let Some(id) = tables.backing.next_name(LOOKS_MAX) else { return };
             if let (Some(publisher), Some(place)) = (&tables.publisher, tables.backing.place(FileId(id))) {
                 publisher.invalidate_name(place.parent, place.name());
             }
@@ -139,15 +144,17 @@ impl Core {
             let Some(place) = tables.backing.place(id) else { return Ok(Candidate::Unfit) };
             let (directory, name) = (place.parent, place.name().to_vec());
             let agreed = self.agreed_name(&tables, directory, &name).filter(|agreed| agreed.id == id);
-            let Some(agreed) = agreed.filter(|_| tables.backing.difference(directory, &name).is_none()) else {
-                // A directory, or it was changed here once.
+            let is_pristine = tables.backing.get(id).is_some_and(TakenUp::is_unchanged)
+                && tables.backing.difference(directory, &name).is_none()
+                && tables.extended.of_inode(id).next().is_none();
+            let Some(agreed) = agreed.filter(|_| is_pristine) else {
+                // A directory, or it was changed here.
                 return Ok(Candidate::Unfit);
             };
             let young = self.reactor.now().saturating_sub(YOUNG_NS);
             let is_wanted = tables.backing.takes_name_use(id)
                 || tables.backing.get(id).is_some_and(|known| known.checked() > young)
                 || self.is_being_listed(&tables, directory)
-                || tables.extended.of_inode(id).next().is_some()
                 || self.lacks_share(&tables, directory);
             if is_wanted {
                 return Ok(Candidate::InUse);

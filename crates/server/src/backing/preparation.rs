@@ -1,10 +1,11 @@
 //! What a request needs of the backing tree before its handler runs.
 
 use super::check::CheckKey;
-use super::{ChunkUse, ranges_of};
+use super::{BackingUse, ChunkUse, ranges_of};
 use crate::core::{Caller, Core, Failure};
 use crate::journal::tables::Tables;
 use crate::names::cursor_of;
+use reactor::backing::SeekKind;
 use reactor::{LocalFuture, Nanos};
 use std::rc::Rc;
 use wire::identity::dentry_slot;
@@ -33,8 +34,9 @@ struct Wanted {
     is_brief: bool,
     /// Parts of a file to be here, by offset and size.
     range: Option<(FileId, Layout, u64, u64)>,
-    /// A file whose place is to be known.
+    /// A file whose place is to be known, and where data is looked for in it.
     file: Option<FileId>,
+    data: Option<(FileId, Layout, u64)>,
 }
 
 impl Wanted {
@@ -74,8 +76,11 @@ impl Wanted {
             O::ReadDirectory | O::Find => {
                 let request = ReadDirectoryRequest::decode(&mut Decoder::new(params))?;
                 wanted.directories.push(request.directory);
-                if request.with_attributes {
-                    wanted.page = Some((request.directory, request.cursor, request.size_max));
+                let is_find = operation == O::Find;
+                if request.with_attributes || is_find && FindRequest::from_bytes(params)?.tests.need_attributes() {
+                    // A find looks at more than it tells of.
+                    let size_max = if is_find { u32::MAX } else { request.size_max };
+                    wanted.page = Some((request.directory, request.cursor, size_max));
                 }
             }
             // MarkDirectory and MarkTree are answered at once: one that has waited would mark what its coordinator has
@@ -101,7 +106,11 @@ impl Wanted {
                 wanted.pieces = Some((file, layout, pieces.0));
                 wanted.is_brief = !patient;
             }
-            O::Seek => wanted.file = Some(SeekRequest::from_bytes(params)?.file),
+            O::Seek => {
+                let SeekRequest { file, layout, offset, hole } = SeekRequest::from_bytes(params)?;
+                wanted.file = Some(file);
+                wanted.data = (!hole).then_some((file, layout, offset));
+            }
             _ => {}
         }
         Ok(wanted)
@@ -118,6 +127,12 @@ impl Wanted {
         let chunk_size = u64::from(layout.chunk_size.max(1));
         let range = || vec![(offset / chunk_size, offset.saturating_add(*size).div_ceil(chunk_size))];
         core.use_chunks(*file, may_wait, range)
+    }
+
+    /// What was lost in the directories that it is about.
+    fn losses(&self, backing: &BackingUse) -> u64 {
+        let names = self.names.iter().chain(&self.emptied).map(|(directory, _)| directory);
+        names.chain(&self.directories).map(|directory| backing.lost.number(*directory)).sum()
     }
 
     /// What is to be looked at again before a client is told of it.
@@ -161,6 +176,7 @@ impl Wanted {
         let is_brief = self.is_brief;
         self.pieces.take_if(|pieces| is_brief || !lacks_pieces(pieces));
         self.range.take_if(|(file, layout, ..)| !core.may_lack(*file) || core.check_layout(layout).is_err());
+        self.data.take_if(|(file, layout, _)| !core.may_lack(*file) || core.check_layout(layout).is_err());
         self.file.take_if(|file| !core.lacks_place(*file));
     }
 
@@ -171,6 +187,7 @@ impl Wanted {
             && self.pieces.is_none()
             && self.range.is_none()
             && self.file.is_none()
+            && self.data.is_none()
     }
 
     async fn bring_names(&self, core: &Rc<Core>, deadline: Nanos) -> Result<(), Failure> {
@@ -189,6 +206,9 @@ impl Wanted {
         if let Some(file) = self.file {
             core.know_place(file, deadline).await?;
         }
+        if let Some((file, layout, offset)) = &self.data {
+            core.look_for_data(*file, layout, *offset).await;
+        }
         Ok(())
     }
 
@@ -205,22 +225,22 @@ impl Wanted {
 }
 
 /// What has to be brought here before a request can be done; nothing for nearly all requests. What is malformed is
-/// refused by its handler. Chunks of the file that comes with it stay here for as long as the request is there.
+/// refused by its handler. Chunks of the file that comes with it stay here for as long as the request is there; the
+/// number is that of before (`preparation_number`).
 pub fn preparation(
     core: &Rc<Core>,
     operation: Operation,
     caller: &Caller,
     params: &[u8],
-) -> (Option<ChunkUse>, Option<LocalFuture<Result<(), Failure>>>) {
-    if core.backing.is_none() {
-        return (None, None);
-    }
-    let Ok(wanted) = Wanted::of(operation, params) else { return (None, None) };
+) -> (Option<ChunkUse>, Option<LocalFuture<Result<(), Failure>>>, u64) {
+    let Some(backing) = &core.backing else { return (None, None, 0) };
+    let Ok(wanted) = Wanted::of(operation, params) else { return (None, None, 0) };
+    let number = wanted.losses(backing);
     let chunk_use = wanted.chunks_of(core, operation);
     if operation == Operation::ReserveChunks {
         chunk_use.iter().for_each(|held| core.hold_chunks(held));
     }
-    (chunk_use, what_is_lacking(core, operation, caller, wanted))
+    (chunk_use, what_is_lacking(core, operation, caller, wanted), number)
 }
 
 /// What is lacking of that by now: before a request is attempted that has waited for something, during which what was
@@ -235,15 +255,18 @@ pub fn lacking(
 ) -> Option<LocalFuture<Result<(), Failure>>> {
     let backing = core.backing.as_ref()?;
     let mut wanted = Wanted::of(operation, params).ok()?;
-    if std::mem::replace(prepared, backing.lost.get()) == backing.lost.get() {
+    let number = wanted.losses(backing);
+    wanted.data = None;
+    if std::mem::replace(prepared, number) == number {
         wanted = Wanted { directories: wanted.directories, ..Wanted::default() };
     }
     bring(core, operation, caller, wanted, Vec::new())
 }
 
-/// Rises when something that was known of the tree is known no more.
-pub fn preparation_number(core: &Core) -> u64 {
-    core.backing.as_ref().map_or(0, |backing| backing.lost.get())
+/// Rises when something that was known of the tree, and that a request is about, is known no more.
+pub fn preparation_number(core: &Core, operation: Operation, params: &[u8]) -> u64 {
+    let wanted = core.backing.as_ref().and_then(|backing| Some((backing, Wanted::of(operation, params).ok()?)));
+    wanted.map_or(0, |(backing, wanted)| wanted.losses(backing))
 }
 
 fn what_is_lacking(
@@ -313,7 +336,27 @@ impl Core {
         Ok(())
     }
 
-    /// The first byte of an absent chunk of this server, from an offset of a file on: it counts as data.
+    /// Looks where the next data of a file is behind, where its next absent chunk here begins. What can't be looked at
+    /// counts as data.
+    async fn look_for_data(self: &Rc<Self>, file: FileId, layout: &Layout, offset: u64) {
+        let Some(at) = self.next_absent(file, layout, offset) else { return };
+        let Some(place) = self.tables.borrow().backing.place(file).cloned() else { return };
+        let backing = self.backing();
+        let look = async {
+            let source = backing.open_checked(&place, self.checks_identity()).await?;
+            let found = source.seek(at, SeekKind::Data).await.map_err(|error| backing.failure(error))?;
+            backing.check(&source, &place, self.checks_identity()).await?;
+            Ok::<_, Failure>(found.unwrap_or(u64::MAX))
+        };
+        let Ok(found) = look.await else { return };
+        let tables = self.tables.borrow();
+        if let Some(known) = tables.backing.get(file).filter(|known| known.place == place) {
+            known.note_hole(at, found);
+        }
+    }
+
+    /// The first byte of an absent chunk of this server, from an offset of a file on: it counts as data, but where it is
+    /// known that none is behind.
     pub fn next_absent(&self, file: FileId, layout: &Layout, offset: u64) -> Option<u64> {
         let tables = self.tables.borrow();
         let taken_up = tables.backing.get(file).filter(|_| self.backing.is_some())?;
@@ -325,7 +368,17 @@ impl Core {
         let is_behind = |index: &u64| {
             taken_up.is_absent(*index) && offset < index * chunk_size + u64::from(taken_up.size_behind(*index))
         };
-        let below = (first..limit).filter(is_here).find(is_behind);
+        let below = {
+            let mut index = first;
+            loop {
+                match (first..limit).contains(&index).then(|| taken_up.hole_end(index).filter(|_| is_behind(&index))) {
+                    None => break None,
+                    Some(Some(end)) => index = (index + 1).max(end / chunk_size),
+                    Some(None) if is_here(&index) && is_behind(&index) => break Some(index),
+                    Some(None) => index += 1,
+                }
+            }
+        };
         let evicted = || {
             let all =
                 std::iter::successors(taken_up.next_evicted(first.max(limit)), |last| taken_up.next_evicted(last + 1));

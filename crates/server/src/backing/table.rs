@@ -74,8 +74,6 @@ pub struct TakenUp {
     absent: u64,
     /// Whether its inode is here, and has a name.
     pub is_named: bool,
-    /// The same of a file or link that was taken up.
-    is_leaf: bool,
     /// Something of it was changed on this server since both sides were the same.
     pub is_written: bool,
     /// That may be any of the chunks that were carried and of which nothing is known; else they are as they were.
@@ -89,6 +87,8 @@ pub struct TakenUp {
     listed: Cell<Nanos>,
     /// Uses of its name.
     name_uses: ChunkUses,
+    /// Bytes between which it has no data behind, as far as somebody has looked.
+    hole: Cell<(u64, u64)>,
 }
 
 impl TakenUp {
@@ -154,6 +154,17 @@ impl TakenUp {
 
     fn uses_of(&self, index: u64) -> &ChunkUses {
         self.standings.get(&index).map_or(&self.rest_uses, |known| &known.uses)
+    }
+
+    /// It has no data behind from one offset up to another.
+    pub fn note_hole(&self, from: u64, to: u64) {
+        self.hole.set((from, to));
+    }
+
+    /// Where the hole behind ends in which all of an absent chunk lies that is behind; nothing if that is not known.
+    pub fn hole_end(&self, index: u64) -> Option<u64> {
+        let ((from, to), start) = (self.hole.get(), index.saturating_mul(self.chunk_size()));
+        (from <= start && start + u64::from(self.size_behind(index)) <= to).then_some(to)
     }
 
     /// Somebody asks for its name, at a time in seconds.
@@ -241,8 +252,7 @@ impl TakenUp {
     }
 
     fn counts(&self) -> Counts {
-        let here = self.standings.len() as u64 - self.absent;
-        Counts { here, dirty: self.dirty, named: self.is_named.into(), leaves: self.is_leaf.into() }
+        Counts { here: self.standings.len() as u64 - self.absent, dirty: self.dirty, named: u64::from(self.is_named) }
     }
 
     pub fn standings(&self) -> impl Iterator<Item = (u64, Standing)> {
@@ -293,8 +303,6 @@ struct Counts {
     dirty: u64,
     /// What was taken up, or carried behind, and has its inode here and a name.
     named: u64,
-    /// Those of them that are files or links, and were taken up.
-    leaves: u64,
 }
 
 /// See the module.
@@ -325,7 +333,6 @@ impl Counts {
         self.here = self.here - before.here + after.here;
         self.dirty = self.dirty - before.dirty + after.dirty;
         self.named = self.named - before.named + after.named;
-        self.leaves = self.leaves - before.leaves + after.leaves;
     }
 }
 
@@ -346,7 +353,6 @@ impl BackingTables {
                 dirty: 0,
                 absent: 0,
                 is_named: false,
-                is_leaf: false,
                 is_written: false,
                 is_rest_written: false,
                 rest_uses: ChunkUses::default(),
@@ -354,6 +360,7 @@ impl BackingTables {
                 checked: Cell::new(0),
                 listed: Cell::new(0),
                 name_uses: ChunkUses::default(),
+                hole: Cell::default(),
             };
             let has_rest = taken_up.has_carried_rest();
             self.taken_up.insert(id.0, taken_up);
@@ -368,6 +375,7 @@ impl BackingTables {
         };
         let (end, chunk_size, before) = (place.base.max(place.carried), u64::from(place.chunk_size), known.counts());
         known.place = place;
+        known.hole.set((0, 0));
         known.standings.retain(|index, _| index.saturating_mul(chunk_size) < end);
         known.dirty = known.count(Standing::Dirty);
         known.absent = known.count(Standing::Absent);
@@ -474,7 +482,7 @@ impl BackingTables {
             return Some(dirty);
         }
         let taken_up = &self.taken_up;
-        self.clean.next(|(file, index), uses| {
+        self.clean.next(usize::MAX, |(file, index), uses| {
             let known = taken_up.get(file).filter(|known| known.may_go(*index));
             known.map(|known| uses(known.uses_of(*index))).is_some()
         })
@@ -486,11 +494,18 @@ impl BackingTables {
         self.names.push((id, 0), |(id, _)| taken_up.contains_key(id));
     }
 
-    /// Next what is to lose its name.
-    pub fn next_name(&mut self) -> Option<u64> {
+    /// Next what is to lose its name; nothing if all of a few were used.
+    pub fn next_name(&mut self, looks_max: usize) -> Option<u64> {
         let taken_up = &self.taken_up;
-        let next = self.names.next(|(id, _), uses| taken_up.get(id).map(|known| uses(&known.name_uses)).is_some());
-        next.map(|(id, _)| id)
+        let look = |(id, _): &CleanKey, uses: &mut dyn FnMut(&ChunkUses)| {
+            taken_up.get(id).map(|known| uses(&known.name_uses)).is_some()
+        };
+        self.names.next(looks_max, look).map(|(id, _)| id)
+    }
+
+    /// Names that were taken up and may go some time, but for those that were given out as the next ones.
+    pub fn offered_names(&self) -> u64 {
+        self.names.count() as u64
     }
 
     /// Whether somebody has asked for a name since that was last asked.
@@ -526,12 +541,11 @@ impl BackingTables {
         }
     }
 
-    /// Whether the inode of something that was taken up, or carried, is here and has a name, and is no directory's.
-    pub fn note_named(&mut self, id: FileId, is_named: bool, is_leaf: bool) {
+    /// Whether the inode of something that was taken up, or carried, is here and has a name.
+    pub fn note_named(&mut self, id: FileId, is_named: bool) {
         let Some(taken_up) = self.taken_up.get_mut(&id.0) else { return };
         let before = taken_up.counts();
         taken_up.is_named = is_named;
-        taken_up.is_leaf = is_named && is_leaf && id.is_from_behind();
         self.counts.replace(before, taken_up.counts());
     }
 
@@ -628,11 +642,6 @@ impl BackingTables {
     /// What was taken up, or carried, and has its inode here and a name.
     pub fn named_count(&self) -> u64 {
         self.counts.named
-    }
-
-    /// Files and links that were taken up, have their inodes here, and a name.
-    pub fn leaf_count(&self) -> u64 {
-        self.counts.leaves
     }
 
     /// Names that stand for something else here than behind.

@@ -29,9 +29,12 @@ impl Core {
     }
 
     /// Shows what a change has put.
-    pub fn publish_changes(&self, tables: &Tables, changes: &Changes<'_>) {
+    pub fn publish_changes(self: &Rc<Self>, tables: &Tables, changes: &Changes<'_>) {
         if let Some(publisher) = &tables.publisher {
-            changes.names().for_each(|name| publisher.publish_name(name));
+            for name in changes.names() {
+                publisher.publish_name(name);
+                self.note_shown(name.parent, name.file);
+            }
             for PublishedFile { file, is_plain } in changes.files() {
                 match is_plain {
                     true => publisher.publish_empty_inode(*file, &tables.locks),

@@ -256,8 +256,8 @@ impl Front {
             turn_since,
         };
         core.statistics.started(asker(&incoming), early, started);
-        let prepared = backing::preparation_number(core);
-        let (chunk_use, preparation) = backing::preparation(core, incoming.operation, &caller, &incoming.params);
+        let (chunk_use, preparation, prepared) =
+            backing::preparation(core, incoming.operation, &caller, &incoming.params);
         let request = Request { incoming, caller, started, waited: 0, chunk_use, prepared };
         match preparation {
             None => self.handle(request),

@@ -3,6 +3,7 @@
 
 use crate::data::{allocate, append};
 use crate::support::*;
+use reactor::sim::World;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::messages::*;
@@ -681,4 +682,48 @@ fn other_directories_are_refused() {
     test.world.set_backing_file_system(0);
     test.start(0);
     test.settle();
+}
+
+/// Goal: where a large file has no data behind, whoever looks for data gets there in a few steps; what is found counts
+/// only as long as the file behind is the same, and data that is here comes first.
+#[test]
+fn large_holes_behind_are_passed_over() {
+    const DATA: u64 = 1 << 40;
+    let mut passed_over = 0;
+    for seed in 0..8 {
+        let fill = |world: &World| {
+            world.outsider().write("sparse", DATA, b"data");
+            world.outsider().set_size("sparse", 2 * DATA);
+        };
+        let (test, ()) = TestCluster::over_a_site(seed, 1 + seed as u32 % 4, fill);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        let next = async move |caller: &Caller, file: &Attributes, offset: u64| {
+            let mut least = None;
+            for server in 0..caller.cluster.server_count() {
+                let request = SeekRequest { file: file.id, layout: file.layout, offset, hole: false };
+                let reply = caller.call(server, Operation::Seek, &request).await.expect("answered");
+                let found = SeekReply::from_bytes(&reply.params).expect("well-formed").found;
+                least = least.into_iter().chain(found).min();
+            }
+            least
+        };
+        passed_over += test.run(0, async move {
+            let file = find(&own, "sparse").await.expect("there");
+            // The site may call holes data, and a hole is told of by whole chunks.
+            let found = next(&own, &file, 0).await.expect("there is data");
+            let (_, bytes) = own.read(file.id, file.layout, DATA, 4).await.expect("read");
+            assert!(found <= DATA && bytes == b"data", "seed {seed}: {found}");
+            if found > 0 {
+                assert_eq!(found, DATA / CHUNK * CHUNK, "seed {seed}");
+                let beyond = next(&own, &file, DATA + CHUNK).await;
+                assert!(beyond.is_none_or(|found| found > DATA), "seed {seed}: {beyond:?}");
+            }
+            write(&own, &file, 10 * CHUNK, b"ours").await;
+            assert!(next(&own, &file, 0).await.is_some_and(|found| found <= 10 * CHUNK), "seed {seed}");
+            u32::from(found > 0)
+        });
+        test.settle();
+    }
+    assert!(passed_over >= 4, "in {passed_over} of 8 runs");
 }

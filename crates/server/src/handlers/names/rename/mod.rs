@@ -22,6 +22,7 @@ pub mod times;
 
 pub use guards::LocalLocks;
 
+use crate::backing;
 use crate::coordination::intents::Intent;
 use crate::coordination::retry::{Backoff, retry};
 use crate::coordination::{ask, settle};
@@ -60,6 +61,16 @@ enum NameChange {
 }
 
 impl NameChange {
+    /// The request that asks for it.
+    fn operation(self) -> Operation {
+        match self {
+            NameChange::Link => Operation::Link,
+            NameChange::LinkOpen => Operation::LinkOpen,
+            NameChange::Rename { .. } => Operation::Rename,
+            NameChange::Unlink => Operation::Unlink,
+        }
+    }
+
     fn rule(self) -> u8 {
         match self {
             NameChange::Link | NameChange::LinkOpen | NameChange::Rename { no_replace: true, .. } => {
@@ -193,16 +204,27 @@ fn start(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8
         Err(Blocker::Locked(lock)) => return Ok(Progress::Blocked(lock)),
         Err(Blocker::Failed(failure)) => return Err(failure),
     }
+    let prepared = backing::preparation_number(core, name_change.operation(), params);
     let (core, caller, params) = (core.clone(), caller.clone(), params.to_vec());
-    later(async move { Ok(EncodedParams(run(&core, &caller, name_change, &params).await?)) })
+    later(async move { Ok(EncodedParams(run(&core, &caller, name_change, &params, prepared).await?)) })
 }
 
 /// Tries until the change is decided or refused, or the caller gives up.
-async fn run(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8]) -> Result<Vec<u8>, Failure> {
+async fn run(
+    core: &Rc<Core>,
+    caller: &Caller,
+    name_change: NameChange,
+    params: &[u8],
+    mut prepared: u64,
+) -> Result<Vec<u8>, Failure> {
     const WORDS: &str = "another change of these names takes long";
     let mut backoff = Backoff::new(PAUSE_NS_FIRST, PAUSE_NS_MAX);
     let mut turn = None;
     loop {
+        // What was here as the request came may be behind alone by now.
+        while let Some(lacking) = backing::lacking(core, name_change.operation(), caller, params, &mut prepared) {
+            lacking.await?;
+        }
         match attempt(core, caller, name_change, params, turn.is_some()).await {
             Ok(reply) => return Ok(reply),
             Err(Blocker::Failed(failure)) => return Err(failure),
