@@ -17,6 +17,9 @@ use wire::{Decode, Decoder, FileId, Kind, Layout, Malformed, Operation};
 /// Chunks that one request has fetched at a time at most; the others follow.
 const PIECES_MAX: u64 = 4096;
 
+/// What has to end before a request can be done.
+pub type Preparation = LocalFuture<Result<(), Failure>>;
+
 /// What may have to be brought here.
 #[derive(Default)]
 struct Wanted {
@@ -232,7 +235,7 @@ pub fn preparation(
     operation: Operation,
     caller: &Caller,
     params: &[u8],
-) -> (Option<ChunkUse>, Option<LocalFuture<Result<(), Failure>>>, u64) {
+) -> (Option<ChunkUse>, Option<Preparation>, u64) {
     let Some(backing) = &core.backing else { return (None, None, 0) };
     let Ok(wanted) = Wanted::of(operation, params) else { return (None, None, 0) };
     let number = wanted.losses(backing);
@@ -252,7 +255,7 @@ pub fn lacking(
     caller: &Caller,
     params: &[u8],
     prepared: &mut u64,
-) -> Option<LocalFuture<Result<(), Failure>>> {
+) -> Option<Preparation> {
     let backing = core.backing.as_ref()?;
     let mut wanted = Wanted::of(operation, params).ok()?;
     let number = wanted.losses(backing);
@@ -269,12 +272,7 @@ pub fn preparation_number(core: &Core, operation: Operation, params: &[u8]) -> u
     wanted.map_or(0, |(backing, wanted)| wanted.losses(backing))
 }
 
-fn what_is_lacking(
-    core: &Rc<Core>,
-    operation: Operation,
-    caller: &Caller,
-    wanted: Wanted,
-) -> Option<LocalFuture<Result<(), Failure>>> {
+fn what_is_lacking(core: &Rc<Core>, operation: Operation, caller: &Caller, wanted: Wanted) -> Option<Preparation> {
     // Servers ask each other about what was looked at before, or do what was decided.
     let due = if operation.level() == LEVEL_CLIENT { wanted.due_checks(core) } else { Vec::new() };
     bring(core, operation, caller, wanted, due)
@@ -286,7 +284,7 @@ fn bring(
     caller: &Caller,
     mut wanted: Wanted,
     due: Vec<CheckKey>,
-) -> Option<LocalFuture<Result<(), Failure>>> {
+) -> Option<Preparation> {
     if due.is_empty() {
         wanted.keep_lacking(core, &core.tables.borrow());
         if wanted.is_empty() {
