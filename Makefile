@@ -63,6 +63,8 @@ models: setup
 suites: build
 	@python3 -B scripts/suites/run.py $(if $(FULL),full --lanes $(LANES),quick) \
 	  --programs $(RELEASE) --tools $(CARGO_TARGET_DIR)/suites
+	@python3 -B scripts/suites/run.py $(if $(FULL),full --lanes $(LANES),quick) --backing \
+	  --programs $(RELEASE) --tools $(CARGO_TARGET_DIR)/suites $(if $(FULL),,pjdfstest fsx)
 
 ifdef FULL
 suites: mpi-suites

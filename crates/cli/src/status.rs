@@ -412,7 +412,7 @@ fn backing_lines(statuses: &[ServerStatus]) -> String {
         0 => writeln!(text, "what is known of it is not looked at again"),
         check => writeln!(
             text,
-            "what is known of it is looked at again after {} s: {} looks so far, {} names changed by others",
+            "what is known of it is looked at again after {} s: {} looks so far; names changed by others: {}",
             check / 1_000_000_000,
             count_words(sum("checks")),
             count_words(sum("forgotten_names"))
