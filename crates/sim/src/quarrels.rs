@@ -199,7 +199,9 @@ fn visit(
         .filter(|(path, seen)| matches!(seen, Seen::File(_)) && is_free(path))
         .map(|(path, _)| path)
         .collect();
-    let is_directory = |path: &&String| view.get(*path) == Some(&Seen::Directory);
+    // One that a flush could not make there may be something else.
+    let is_directory =
+        |path: &&String| view.get(*path) == Some(&Seen::Directory) && world.outsider().is_directory(path);
     let directories: Vec<&String> = looked_at.iter().filter(is_directory).collect();
     let mut visited = Vec::new();
     for number in 0..random.below(VISITS_MAX) {
