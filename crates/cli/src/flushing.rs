@@ -1,5 +1,5 @@
-//! When changes over a backing directory go back by themselves, and how fast, and when it is looked at again: options of
-//! `up`, `run` and `server`, and lines of the settings file.
+//! When changes over a backing directory go back by themselves, and how fast, and when it is looked at again: options
+//! of `up`, `run` and `server`, and lines of the settings file.
 
 use crate::arguments::{Arguments, number_of};
 use crate::failure::{Failure, Outcome};

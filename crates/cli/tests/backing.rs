@@ -148,6 +148,8 @@ fn what_others_change_is_seen() {
     fs::write(behind.join("many/file-008.txt"), "theirs").unwrap();
     fs::remove_file(behind.join("many/file-009.txt")).unwrap();
     fs::write(behind.join("many/new"), "new").unwrap();
+    let found = || ground.run(&["find", "/many", "-name", "file-007.txt", "-size", "+10c"]);
+    wait_until("a file that has grown, by a search", || found().contains("file-007.txt"));
     wait_until("a file that has grown", || text("/many/file-007.txt") == "short and more");
     wait_until("a file that was replaced", || text("/one") == "theirs");
     let listed = || ground.run(&["ls", "/many"]);

@@ -17,8 +17,8 @@
 //! What is known of the tree is looked at again when it is old (`check`).
 //!
 //! What was changed here goes back by flushes (`flush`): the home of the root says what and in which order (`pass`),
-//! the homes of inodes carry them (`carry`), and holders of chunks write these (`shares`). When that happens unasked, and
-//! how fast, each server judges for itself (`pace`), also when it is told to end (`grace`). Where somebody else has
+//! the homes of inodes carry them (`carry`), and holders of chunks write these (`shares`). When that happens unasked,
+//! and how fast, each server judges for itself (`pace`), also when it is told to end (`grace`). Where somebody else has
 //! changed a name as well, `conflicts` says what becomes of it, and `give_up` has it show what is behind.
 //!
 //! Invariants

@@ -4,8 +4,8 @@
 //! clients of this machine know by themselves no server sees.
 //!
 //! Invariants
-//! 1. Only what is behind as it was taken up goes: nothing of it was ever changed here, and it has one name, no extended
-//!    attributes, and nobody who has it open (`may_forget`).
+//! 1. Only what is behind as it was taken up goes: nothing of it was ever changed here, and it has one name, no
+//!    extended attributes, and nobody who has it open (`may_forget`).
 //! 2. Names of a directory that is being listed, or was a moment ago, stay: whoever lists it page by page needs all of
 //!    them; and so do those that were just taken up or looked at. So there may be as many more than the bound.
 

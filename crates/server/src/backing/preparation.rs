@@ -17,6 +17,9 @@ use wire::{Decode, Decoder, FileId, Kind, Layout, Malformed, Operation};
 /// Chunks that one request has fetched at a time at most; the others follow.
 const PIECES_MAX: u64 = 4096;
 
+/// Data behind is looked for during this part of a server's time-out.
+const LOOK_PART: Nanos = 4;
+
 /// What has to end before a request can be done.
 pub type Preparation = LocalFuture<Result<(), Failure>>;
 
@@ -179,7 +182,12 @@ impl Wanted {
         let is_brief = self.is_brief;
         self.pieces.take_if(|pieces| is_brief || !lacks_pieces(pieces));
         self.range.take_if(|(file, layout, ..)| !core.may_lack(*file) || core.check_layout(layout).is_err());
-        self.data.take_if(|(file, layout, _)| !core.may_lack(*file) || core.check_layout(layout).is_err());
+        let has_data = |(file, layout, offset): &mut (FileId, Layout, u64)| {
+            !core.may_lack(*file)
+                || core.check_layout(layout).is_err()
+                || !core.lacks_place(*file) && core.next_absent(*file, layout, *offset).is_none()
+        };
+        self.data.take_if(has_data);
         self.file.take_if(|file| !core.lacks_place(*file));
     }
 
@@ -210,7 +218,9 @@ impl Wanted {
             core.know_place(file, deadline).await?;
         }
         if let Some((file, layout, offset)) = &self.data {
-            core.look_for_data(*file, layout, *offset).await;
+            // Where that takes long it counts as data too.
+            let limit = core.reactor.now() + core.options.timeout / LOOK_PART;
+            crate::core::until(&core.reactor, limit, core.look_for_data(*file, layout, *offset)).await;
         }
         Ok(())
     }
@@ -353,8 +363,8 @@ impl Core {
         }
     }
 
-    /// The first byte of an absent chunk of this server, from an offset of a file on: it counts as data, but where it is
-    /// known that none is behind.
+    /// The first byte of an absent chunk of this server, from an offset of a file on: it counts as data, but where it
+    /// is known that none is behind.
     pub fn next_absent(&self, file: FileId, layout: &Layout, offset: u64) -> Option<u64> {
         let tables = self.tables.borrow();
         let taken_up = tables.backing.get(file).filter(|_| self.backing.is_some())?;

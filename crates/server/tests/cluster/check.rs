@@ -277,6 +277,8 @@ fn names_go_when_there_are_many() {
             (opened, changed)
         });
         // Directories that were listed lately keep their names.
+        test.world.run_for(10 * SECOND);
+        assert_eq!(names(), COUNT + 4, "seed {seed}");
         test.world.run_for(120 * SECOND);
         let own = caller.clone();
         test.run(0, async move { assert_eq!(find(&own, "d3/f3").await.expect("there").size, 8) });
@@ -301,4 +303,36 @@ fn names_go_when_there_are_many() {
         test.server_indexes().for_each(|server| test.restart(server));
         test.settle();
     }
+}
+
+/// Goal: names that never go, for they were changed here, do not have the others go.
+#[test]
+fn changed_names_are_no_matter_of_the_bound() {
+    const CHANGED: u64 = 80;
+    const MAX: usize = 30;
+    let bounds = server::Bounds { taken_up_names: MAX, ..server::Bounds::default() };
+    let fill = |world: &World| {
+        (0..CHANGED + 10).for_each(|number| world.outsider().write(&format!("f{number}"), 0, b"theirs"));
+    };
+    let (test, ()) = TestCluster::over_a_bounded_site(1, 1, Flushing { check: Nanos::MAX, ..MANUAL }, bounds, fill);
+    let caller = test.caller(0, 1);
+    let own = caller.clone();
+    test.run(0, async move {
+        for number in 0..CHANGED {
+            let file = find(&own, &format!("f{number}")).await.expect("there");
+            write(&own, &file, 0, b"ours, and longer").await;
+        }
+    });
+    let ids = async |caller: &Caller| {
+        let mut ids = Vec::new();
+        for number in CHANGED..CHANGED + 10 {
+            ids.push(find(caller, &format!("f{number}")).await.expect("there").id);
+        }
+        ids
+    };
+    let (first, second) = (caller.clone(), caller);
+    let before = test.run(0, async move { ids(&first).await });
+    test.world.run_for(60 * SECOND);
+    assert_eq!(test.run(0, async move { ids(&second).await }), before);
+    test.settle();
 }
