@@ -23,10 +23,42 @@ pub enum Urgency {
     Later,
 }
 
+/// A stack of items, or one for each server that they ask, of which each gives one in turn: a directory is listed
+/// server by server, and so its names would be worked off.
+struct Stacks<T> {
+    lanes: Vec<Vec<T>>,
+    /// The lane that has given the last item.
+    turn: usize,
+    count: usize,
+}
+
+impl<T> Default for Stacks<T> {
+    fn default() -> Stacks<T> {
+        Stacks { lanes: Vec::new(), turn: 0, count: 0 }
+    }
+}
+
+impl<T> Stacks<T> {
+    fn push(&mut self, lane: usize, item: T) {
+        let lanes = self.lanes.len().max(lane + 1);
+        self.lanes.resize_with(lanes, Vec::new);
+        self.lanes[lane].push(item);
+        self.count += 1;
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        let lanes = self.lanes.len();
+        let next = (1..=lanes).map(|step| (self.turn + step) % lanes).find(|lane| !self.lanes[*lane].is_empty())?;
+        self.turn = next;
+        self.count -= 1;
+        self.lanes[next].pop()
+    }
+}
+
 /// The stacks. The last one pushed is the first one taken, so that trees are worked off depth first.
 pub struct Work<T> {
-    first: RefCell<Vec<T>>,
-    later: RefCell<Vec<T>>,
+    first: RefCell<Stacks<T>>,
+    later: RefCell<Stacks<T>>,
     /// With this many items for later, they come before the urgent ones: urgent ones make more of them.
     later_max: usize,
     active: Cell<usize>,
@@ -66,9 +98,14 @@ impl<T> Work<T> {
     }
 
     pub fn push(&self, urgency: Urgency, item: T) {
+        self.push_for(0, urgency, item);
+    }
+
+    /// The same of an item that one server has to do with.
+    pub fn push_for(&self, server: usize, urgency: Urgency, item: T) {
         match urgency {
-            Urgency::First => self.first.borrow_mut().push(item),
-            Urgency::Later => self.later.borrow_mut().push(item),
+            Urgency::First => self.first.borrow_mut().push(server, item),
+            Urgency::Later => self.later.borrow_mut().push(server, item),
         }
         let idle = self.idle.borrow_mut().pop();
         if let Some(waker) = idle {
@@ -93,7 +130,7 @@ impl<T> Work<T> {
 
     fn take(&self) -> Option<T> {
         let (mut first, mut later) = (self.first.borrow_mut(), self.later.borrow_mut());
-        if later.len() >= self.later_max {
+        if later.count >= self.later_max {
             return later.pop();
         }
         first.pop().or_else(|| later.pop())
@@ -178,6 +215,18 @@ pub async fn run_until_asked<T>(
 mod tests {
     use super::*;
     use crate::session::open_reactor;
+
+    /// Goal: items of several servers are taken in turn, whoever's came first, each server's last one first.
+    #[test]
+    fn servers_have_their_turns() {
+        let mut stacks = Stacks::default();
+        assert_eq!(stacks.pop(), None);
+        for (server, item) in [(0, 1), (0, 2), (2, 3), (2, 4), (2, 5), (1, 6)] {
+            stacks.push(server, item);
+        }
+        let taken: Vec<i32> = std::iter::from_fn(|| stacks.pop()).collect();
+        assert_eq!((taken, stacks.count), (vec![6, 5, 2, 4, 1, 3], 0));
+    }
 
     /// Goal: every item is handled once, also those made on the way, and the end is seen.
     /// Method: a binary tree of items, each giving way to the others before it makes two more.

@@ -54,4 +54,4 @@ pub use wire::messages::extended_flags::{CREATE as EXTENDED_CREATE, REPLACE as E
 pub use wire::messages::rename_flags::{EXCHANGE as RENAME_EXCHANGE, NO_REPLACE as RENAME_NO_REPLACE};
 pub use wire::messages::{HeldLock, LockRange, OwnerKind, StatisticsFormat};
 pub use wire::search as tests;
-pub use wire::{Attributes, Cluster, FileId, Kind, Status};
+pub use wire::{Attributes, Cluster, FileId, Kind, Layout, Status};

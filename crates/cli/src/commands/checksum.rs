@@ -59,7 +59,7 @@ impl Summing {
 
     fn push(&self, item: ChecksumItem) {
         if let Some(urgency) = self.progress.note_found(&item.facts) {
-            self.work.push(urgency, item);
+            self.work.push_for(item.place.home_of(&item.facts), urgency, item);
         }
     }
 

@@ -133,13 +133,14 @@ impl Removal {
             for entry in self.files.next_page(&mut stream).await? {
                 let path = join(&folder.path, &entry.name);
                 folder.left.set(folder.left.get() + 1);
-                self.begin(path, entry.kind, Some(folder.clone()));
+                self.begin(path, entry.kind, Some(folder.clone()), entry.server);
             }
         }
         Ok(())
     }
 
-    fn begin(&self, path: Vec<u8>, kind: Kind, parent: Option<Rc<DirectoryRemoval>>) {
+    /// `server`: the one that has the name.
+    fn begin(&self, path: Vec<u8>, kind: Kind, parent: Option<Rc<DirectoryRemoval>>, server: u32) {
         self.activity.add_found();
         if kind == Kind::Directory {
             self.work.push(
@@ -147,7 +148,7 @@ impl Removal {
                 RemovalStep::Directory(Rc::new(DirectoryRemoval { path, parent, left: Cell::new(1) })),
             );
         } else {
-            self.work.push(Urgency::Later, RemovalStep::Entry(path, parent));
+            self.work.push_for(server as usize, Urgency::Later, RemovalStep::Entry(path, parent));
         }
     }
 }
@@ -166,7 +167,7 @@ async fn remove_all(reactor: &Reactor, removal: &Rc<Removal>, paths: Vec<Vec<u8>
                     removal.add_failure();
                     eprintln!("tabane: rm: {}: is a directory; -r removes it with all that is in it", show(path));
                 }
-                Ok(attributes) => removal.begin(path.clone(), attributes.kind, None),
+                Ok(attributes) => removal.begin(path.clone(), attributes.kind, None, 0),
                 Err(error) => removal.say_failed(path, &error),
             }
         }

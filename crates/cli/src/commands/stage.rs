@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::text::{duration_words, plural, size_words};
 use crate::together::{Either, race};
 use crate::work::{Work, run_all};
-use client::{CacheState, FileSystem, OpenHow};
+use client::{CacheState, FileId, FileSystem, OpenHow, Status};
 use reactor::{Nanos, Reactor};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
@@ -74,7 +74,7 @@ impl Staging {
 
     fn push(&self, item: StageItem) {
         if let Some(urgency) = self.progress.note_found(&item.facts) {
-            self.work.push(urgency, item);
+            self.work.push_for(self.place.home_of(&item.facts), urgency, item);
         }
     }
 
@@ -105,14 +105,7 @@ impl Staging {
     }
 
     async fn stage(&self, item: &StageItem) -> Result<(), String> {
-        let about = |error: client::Error| format!("{}: {error}", show(&item.path));
-        let file = self.files.open(&item.path, &OpenHow::reading()).await.map_err(about)?;
-        let done = match self.deed {
-            Deed::Fetch => self.files.stage(&file).await.map(|()| CacheState::default()),
-            deed => self.files.cache_state(&file, deed == Deed::Evict).await,
-        };
-        self.files.close_later(&file);
-        let state = done.map_err(about)?;
+        let state = self.do_deed(item).await.map_err(|error| format!("{}: {error}", show(&item.path)))?;
         if let Some(found) = self.found.borrow_mut().get_mut(item.root) {
             found.files += 1;
             found.state.dirty += state.dirty;
@@ -123,6 +116,24 @@ impl Staging {
         add(&self.progress.files_done, 1);
         add(&self.progress.bytes_done, item.facts.size);
         Ok(())
+    }
+
+    async fn do_deed(&self, item: &StageItem) -> client::Result<CacheState> {
+        if let (Deed::Fetch, Some(layout)) = (self.deed, &item.facts.layout) {
+            let (_, _, id) = item.facts.inode;
+            match self.files.stage_listed(FileId(id), layout, item.facts.size).await {
+                // Another one has its name by now, perhaps.
+                Err(error) if error.status == Status::StaleFile => {}
+                staged => return staged.map(|()| CacheState::default()),
+            }
+        }
+        let file = self.files.open(&item.path, &OpenHow::reading()).await?;
+        let done = match self.deed {
+            Deed::Fetch => self.files.stage(&file).await.map(|()| CacheState::default()),
+            deed => self.files.cache_state(&file, deed == Deed::Evict).await,
+        };
+        self.files.close_later(&file);
+        done
     }
 
     async fn all(self: &Rc<Self>, paths: Vec<Vec<u8>>, jobs: usize) {

@@ -1,6 +1,6 @@
 //! What is known of an entry that is copied, and what of it a copy is given.
 
-use client::{AttributeChanges, Attributes, Kind, Timestamp};
+use client::{AttributeChanges, Attributes, Kind, Layout, Timestamp};
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
@@ -35,6 +35,8 @@ pub struct Facts {
     pub gid: u32,
     pub atime: i64,
     pub mtime: i64,
+    /// Of a file of the cluster: where its chunks are.
+    pub layout: Option<Layout>,
 }
 
 impl Facts {
@@ -70,6 +72,7 @@ impl Facts {
             gid: metadata.gid(),
             atime: nanoseconds(metadata.atime(), metadata.atime_nsec()),
             mtime: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+            layout: None,
         }
     }
 
@@ -84,7 +87,8 @@ impl Facts {
         let Attributes { id, size, mode, uid, gid, atime, mtime, .. } = *attributes;
         let device = attributes.device();
         let (inode, link_count) = ((false, 0, id.0), u64::from(attributes.link_count));
-        Facts { kind, inode, link_count, keeps_group: false, size, device, mode, uid, gid, atime, mtime }
+        let layout = (kind == EntryKind::File).then_some(attributes.layout);
+        Facts { kind, inode, link_count, keeps_group: false, size, device, mode, uid, gid, atime, mtime, layout }
     }
 
     /// The bytes that a copy moves.

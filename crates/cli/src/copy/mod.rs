@@ -145,7 +145,7 @@ impl Copy {
                 Urgency::Later
             }
         };
-        self.work.push(urgency, CopyStep::Entry(entry));
+        self.work.push_for(entry.place.home_of(&entry.facts), urgency, CopyStep::Entry(entry));
     }
 
     async fn copy_directory(&self, entry: CopyEntry) -> CopyResult {

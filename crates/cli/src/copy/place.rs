@@ -7,7 +7,7 @@
 use super::facts::{EntryKind, Facts};
 use crate::failure::{about_path, io_words, show};
 use crate::paths::{join, quoted};
-use client::{AttributeChanges, DirectoryStream, FileSystem, Kind, OpenHow, Status, Timestamp};
+use client::{AttributeChanges, DirectoryStream, FileId, FileSystem, Kind, OpenHow, Status, Timestamp};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -16,7 +16,6 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use wire::FileId;
 
 /// Entries of one page of a listing of this machine.
 const PAGE_COUNT: usize = 256;
@@ -60,6 +59,14 @@ impl<T> Explained<T> for client::Result<T> {
 }
 
 impl Side {
+    /// The server that is asked first for the bytes of a file here; 0 on this machine.
+    pub fn home_of(&self, facts: &Facts) -> usize {
+        match (self, facts.inode) {
+            (Side::Cluster(files), (_, _, id)) => files.cluster().home_of(FileId(id)).unwrap_or(0) as usize,
+            (Side::Local, _) => 0,
+        }
+    }
+
     /// Facts of an entry, or of what it leads to with `follow`.
     pub async fn facts(&self, path: &[u8], follow: bool) -> CopyResult<Facts> {
         match self {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use wire::layout::ChunkRange;
 use wire::limits::{ALLOCATE_CHUNK_COUNT_MAX, COPY_SIZE_MAX, FILE_SIZE_MAX};
 use wire::messages::{AllocateRequest, CopyRangeRequest, SeekReply, SeekRequest, allocate_mode};
-use wire::{Decode, Kind, Operation, Status};
+use wire::{Decode, FileId, Kind, Layout, Operation, Status};
 
 /// Chunks that are looked at to find the servers of a range; of a range with more, all servers are asked.
 const LOOK_COUNT_MAX: usize = 1 << 14;
@@ -83,7 +83,7 @@ impl Servers {
             Allocation::Reserve => allocate_mode::RESERVE,
             Allocation::Zero => allocate_mode::ZERO,
             Allocation::Punch => {
-                let servers = self.servers_of(file, offset, size);
+                let servers = self.servers_of(file.id, &file.layout, offset, size);
                 return self.allocate_on(file, &servers, allocate_mode::PUNCH, false, offset, size).await;
             }
         };
@@ -121,11 +121,11 @@ impl Servers {
     }
 
     /// Servers that may have chunks in a range.
-    pub(crate) fn servers_of(&self, file: &File, offset: u64, size: u64) -> Vec<u32> {
+    pub(crate) fn servers_of(&self, file: FileId, layout: &Layout, offset: u64, size: u64) -> Vec<u32> {
         let mut found = vec![false; self.server_count() as usize];
         let (mut left, mut looked) = (found.len(), 0);
-        for piece in file.layout.pieces(offset, size) {
-            let server = self.cluster.chunk_server(file.id, &file.layout, piece.chunk_index) as usize;
+        for piece in layout.pieces(offset, size) {
+            let server = self.cluster.chunk_server(file, layout, piece.chunk_index) as usize;
             left -= usize::from(!found[server]);
             found[server] = true;
             looked += 1;
@@ -172,7 +172,7 @@ impl Servers {
         let mut size = size_of().await?;
         let (mut from, mut growths) = (offset, 0);
         while from < size {
-            let servers = self.servers_of(file, from, size - from);
+            let servers = self.servers_of(file.id, &file.layout, from, size - from);
             let request = SeekRequest { file: file.id, layout: file.layout, offset: from, hole };
             let replies = join_all(servers.into_iter().map(|server| self.seek_on(server, &request))).await;
             let mut first: Option<(u64, bool)> = None;

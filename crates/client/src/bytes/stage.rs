@@ -9,7 +9,7 @@ use crate::servers::Servers;
 use crate::servers::join::join_all;
 use wire::layout::ChunkRange;
 use wire::messages::{CacheStateReply, CacheStateRequest, DataRequest, Pieces};
-use wire::{Decode, Kind, Operation};
+use wire::{Decode, FileId, Kind, Layout, Operation};
 
 /// Chunks of one request.
 const CHUNKS_MAX: usize = 8;
@@ -46,19 +46,26 @@ impl FileSystem {
     /// Has all servers fetch what they lack of an open file, each its own chunks, and returns when all of it is here.
     /// Of a file without a backing tree nothing is lacking. Errors: those of reads.
     pub async fn stage(&self, file: &File) -> Result<()> {
-        self.servers.stage(file).await.map_err(|request_error| request_error.about_file(file.id))
+        let staged = self.servers.stage(file.id, file.kind, &file.layout, file.known_size().size).await;
+        staged.map_err(|request_error| request_error.about_file(file.id))
+    }
+
+    /// The same of a file that a listing has just told of and nobody has to open. Errors: those of reads; `StaleFile`
+    /// if it is not there any more, or another one by now: then its path may lead to something else.
+    pub async fn stage_listed(&self, file: FileId, layout: &Layout, size: u64) -> Result<()> {
+        let staged = self.servers.stage(file, Kind::File, layout, size).await;
+        staged.map_err(|request_error| request_error.about_file(file))
     }
 }
 
 impl Servers {
-    async fn stage(&self, file: &File) -> Attempt<()> {
-        let size = file.known_size().size;
-        if file.kind != Kind::File || size == 0 {
+    async fn stage(&self, file: FileId, kind: Kind, layout: &Layout, size: u64) -> Attempt<()> {
+        if kind != Kind::File || size == 0 {
             return Ok(());
         }
-        let chunk_count = size.div_ceil(u64::from(file.layout.chunk_size));
-        let servers = self.servers_of(file, 0, size);
-        let asked = servers.into_iter().map(|server| self.stage_on(file, server, chunk_count));
+        let chunk_count = size.div_ceil(u64::from(layout.chunk_size));
+        let servers = self.servers_of(file, layout, 0, size);
+        let asked = servers.into_iter().map(|server| self.stage_on(file, layout, server, chunk_count));
         join_all(asked).await.into_iter().collect()
     }
 
@@ -67,7 +74,7 @@ impl Servers {
         let mut sum = CacheState::default();
         // Of an empty file the home says whether there is a backing tree.
         let servers = match (file.kind, size) {
-            (Kind::File, 1..) => self.servers_of(file, 0, size),
+            (Kind::File, 1..) => self.servers_of(file.id, &file.layout, 0, size),
             _ => self.cluster.home_of(file.id).into_iter().collect(),
         };
         let asked = servers.into_iter().map(async |server| {
@@ -91,8 +98,8 @@ impl Servers {
     }
 
     /// The chunks of one server, a few at a time.
-    async fn stage_on(&self, file: &File, server: u32, chunk_count: u64) -> Attempt<()> {
-        let is_there = |chunk: &u64| self.cluster.chunk_server(file.id, &file.layout, *chunk) == server;
+    async fn stage_on(&self, file: FileId, layout: &Layout, server: u32, chunk_count: u64) -> Attempt<()> {
+        let is_there = |chunk: &u64| self.cluster.chunk_server(file, layout, *chunk) == server;
         let piece = |chunk_index| ChunkRange { chunk_index, chunk_offset: 0, size: 1 };
         let mut pieces = (0..chunk_count).filter(is_there).map(piece);
         loop {
@@ -100,7 +107,7 @@ impl Servers {
             if some.is_empty() {
                 return Ok(());
             }
-            let request = DataRequest { file: file.id, layout: file.layout, pieces: Pieces(some), sums: Vec::new() };
+            let request = DataRequest { file, layout: *layout, pieces: Pieces(some), sums: Vec::new() };
             self.ask(server, Operation::Locate, &request).await?;
         }
     }
