@@ -425,6 +425,7 @@ impl Reactor {
     /// runs on all that it may use. Errors: as [`crate::process::stay_on`].
     pub fn prefer_cores(&self, cores: Vec<usize>) -> io::Result<()> {
         let allowed = crate::process::allowed_cores()?;
+        crate::threads::note_all_cores(&allowed);
         crate::process::stay_on(&cores)?;
         self.0.waiting.borrow_mut().preferred_cores = Some(PreferredCores::new(cores, allowed));
         Ok(())
