@@ -826,6 +826,42 @@ fn raise_descriptors() {
     }
 }
 
+/// Goal: one call looks at many names, each of which has its own answer, or reads a file with what it is before and
+/// after; what can't be opened is not read, and nothing stays open.
+#[test]
+fn calls_of_several_steps() {
+    everywhere("steps", |bench| {
+        Box::pin(async move {
+            let root = bench.tree.root().await.unwrap();
+            let bytes = pattern(CALL_SIZE_MAX, 5);
+            bench.outside.make_directory("d");
+            bench.outside.write("d/file", &bytes);
+            let d = root.open_directory("d").await.unwrap();
+            let looked = root.look_all(&["d", "missing"]).await.unwrap();
+            assert_eq!(looked[0].as_ref().unwrap().kind, FileKind::Directory);
+            let missing = looked[1].as_ref().unwrap_err();
+            assert!(missing.is_not_found() && missing.is_missing() && missing.path() == b"missing");
+            assert_eq!(d.look_all(&["file"]).await.unwrap()[0].clone().unwrap(), d.look("file").await.unwrap());
+            assert_eq!(errno(root.look_all(&["d", "../d"]).await), libc::EINVAL);
+            assert_eq!(root.look_all(&[""; 0]).await.unwrap(), []);
+
+            for (offset, size) in [(0, bytes.len()), (1000, 5000), (bytes.len() - 10, 100), (bytes.len() + 1, 1)] {
+                let (read, memory) = root.read_file("d/file", offset as u64, vec![0; size]).await;
+                let (read, memory) = (read.unwrap(), memory.into_bytes());
+                let there = bytes.len().saturating_sub(offset).min(size);
+                assert!(read.size == there && memory[..there] == bytes[offset.min(bytes.len())..][..there]);
+                assert_eq!((&read.before, &read.after), (&d.look("file").await.unwrap(), &read.before));
+            }
+            for (path, expected) in [("missing", libc::ENOENT), ("d", libc::EISDIR), ("d/file/x", libc::ENOTDIR)] {
+                let (read, memory) = root.read_file(path, 0, vec![7; 10]).await;
+                assert_eq!((errno(read), memory.into_bytes()), (expected, vec![7; 10]), "{path}");
+            }
+            assert_eq!(errno(root.read_file("/d/file", 0, vec![0; 1]).await.0), libc::EINVAL);
+            assert_eq!(bench.tree.statistics().handles, 2, "the root and the directory");
+        })
+    });
+}
+
 /// Goal: what is dropped ends by itself, and leaves nothing open.
 #[test]
 fn dropped_calls_end_by_themselves() {

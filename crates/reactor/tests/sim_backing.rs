@@ -47,6 +47,12 @@ fn errors_by_path() {
         assert_eq!(errno(directory.look("file").await), libc::EIO);
         assert_eq!(errno(directory.look("file").await), libc::EIO);
         assert!(directory.look("file").await.is_ok());
+        // Of several names that fails alone which is to.
+        at.outsider().write("d/other", 0, b"more");
+        at.fail_backing("d/file", Some("look"), libc::EIO, Some(1));
+        let looked = directory.look_all(&["file", "other"]).await.unwrap();
+        assert!(looked[0].as_ref().is_err_and(|error| error.errno() == libc::EIO) && looked[1].is_ok());
+        at.outsider().remove("d/other");
         at.fail_backing("d", None, libc::ESTALE, None);
         assert_eq!(errno(directory.look("other").await), libc::ESTALE);
         assert_eq!(errno(root.open_file("d/file").await), libc::ESTALE);

@@ -10,7 +10,7 @@
 
 use super::handles::{HandleTable, OpenedAs, ToClose};
 use super::lanes::{CallLanes, Lanes};
-use super::name::TreePath;
+use super::name::{TreePath, joined};
 use super::operation::{Backing, BackingOperation, BackingOutcome, CallId, CallMemory, HandleId, MemoryPlace, OpenAs};
 use super::{BackingError, BackingStatistics, CALLS_MAX, CallStatus, expect_outcome};
 use crate::Nanos;
@@ -72,12 +72,15 @@ pub(super) struct CallRequest {
 struct CallEntry {
     word: &'static str,
     path: TreePath,
+    is_of_several: bool,
     since: Nanos,
     /// Nothing once it was begun.
     operation: Option<BackingOperation>,
     lanes: CallLanes,
     held: CallHeld,
     progress: Option<MoveProgress>,
+    /// It reads into its memory.
+    reads: bool,
     /// The handle that it opens.
     opens: Option<HandleId>,
     /// The handle that it closes.
@@ -142,7 +145,7 @@ impl CallCore {
 
     /// Takes a call: begins it now, or when enough before it have ended.
     fn add(&self, request: CallRequest) -> u32 {
-        let CallRequest { operation, path, mut held, changes } = request;
+        let CallRequest { operation, path, held, changes } = request;
         let (mut opens, mut closes, mut progress) = (None, None, None);
         match operation {
             BackingOperation::OpenRoot { handle }
@@ -157,20 +160,29 @@ impl CallCore {
             }
             _ => {}
         }
-        if let (Some(MoveProgress { is_write: false, .. }), Some(CallMemory::Span(span))) =
-            (&progress, &mut held.memory)
-        {
+        let reads = matches!(operation, BackingOperation::Read { .. } | BackingOperation::ReadFile { .. });
+        if let Some(CallMemory::Span(span)) = held.memory.as_ref().filter(|_| reads) {
             span.region.announce(span.offset, span.size);
         }
         let resolves = matches!(operation, BackingOperation::Look { .. }) || opens.is_some();
+        let is_of_several = matches!(operation, BackingOperation::LookAll { .. });
+        let lanes = match &operation {
+            // It is about names in the directory, and not about that.
+            BackingOperation::LookAll { names, .. } if !names.is_empty() => {
+                CallLanes::new(&joined(&path, names[0].bytes()), None)
+            }
+            _ => CallLanes::new(&path, resolves.then(|| operation.word())),
+        };
         let entry = CallEntry {
             word: operation.word(),
-            lanes: CallLanes::new(&path, resolves.then(|| operation.word())),
+            is_of_several,
+            lanes,
             path,
             since: self.backing.now(),
             operation: Some(operation),
             held,
             progress,
+            reads,
             opens,
             // Nobody waits for a close.
             is_abandoned: closes.is_some(),
@@ -420,6 +432,7 @@ impl CallCore {
             .map(|entry| CallStatus {
                 operation: entry.word,
                 path: entry.path.to_vec(),
+                is_of_several: entry.is_of_several,
                 since: entry.since,
                 is_begun: entry.operation.is_none(),
                 is_abandoned: entry.is_abandoned,
@@ -464,6 +477,8 @@ impl CallEntry {
             (Some(MoveProgress { is_write: false, done, .. }), Some(CallMemory::Span(span))) if *done > 0 => {
                 Some((span.clone(), *done as u64))
             }
+            // Wherever it has ended.
+            (None, Some(CallMemory::Span(span))) if self.reads => Some((span.clone(), span.size)),
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! What is done in a directory of a backing tree. Names are one component each; links are not followed.
 
-use super::calls::{CallHeld, CallRequest, HandleGuard};
+use super::calls::{CallEnded, CallHeld, CallRequest, HandleGuard};
 use super::name::{EntryName, RelativePath, TreePath, XattrKey, joined};
 use super::operation::*;
 use super::{BackingError, BackingFile, BackingTree, expect_outcome, refusal};
@@ -150,6 +150,50 @@ impl BackingDirectory {
         let name = self.name("look", bytes)?;
         let outcome = self.ask(bytes, BackingOperation::Look { directory, name }).await?;
         Ok(*expect_outcome!(outcome, Attributes))
+    }
+
+    /// What each of several names stands for, by one call: the results are in the order of the names. Errors of a name
+    /// are those of [`BackingDirectory::look`]; `EINVAL` if one of them is none.
+    pub async fn look_all(
+        &self,
+        names: &[impl AsRef<[u8]>],
+    ) -> Result<Vec<Result<BackingAttributes, BackingError>>, BackingError> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let directory = self.handle.id;
+        let checked: Result<_, _> = names.iter().map(|name| self.name("look", name.as_ref())).collect();
+        let operation = BackingOperation::LookAll { directory, names: checked? };
+        let outcome = self.tree.ask(&self.handle, self.handle.path.clone(), operation).await?;
+        let told = names.iter().zip(expect_outcome!(outcome, Looked));
+        let told = told.map(|(name, found)| found.map_err(refusal("look", &self.handle.path, name.as_ref())));
+        Ok(told.collect())
+    }
+
+    /// Reads a regular file below into all of a memory of at most [`CALL_SIZE_MAX`] bytes, by one call that opens it,
+    /// looks at it, reads, looks again and closes it, and gives the memory back. A future that is dropped leaves the
+    /// memory to the call. Errors: as of opening and reading it.
+    pub async fn read_file(
+        &self,
+        path: impl AsRef<[u8]>,
+        offset: u64,
+        memory: impl Into<CallMemory>,
+    ) -> (Result<FileRead, BackingError>, CallMemory) {
+        let (path, mut memory) = (path.as_ref(), memory.into());
+        let relative = match RelativePath::new(path) {
+            Ok(relative) => relative,
+            Err(errno) => return (Err(refusal("read", &self.handle.path, path)(errno)), memory),
+        };
+        let place = memory.place();
+        assert!((1..=CALL_SIZE_MAX).contains(&place.size), "a call moves 1 byte to 256 KiB");
+        let directory = self.handle.id;
+        let operation = BackingOperation::ReadFile { directory, path: relative, offset, memory: place };
+        let handles = [Some(self.handle.clone()), None];
+        let held = CallHeld { handles, memory: Some(memory), ..CallHeld::default() };
+        let request = CallRequest { operation, path: self.path_of(path), held, changes: Default::default() };
+        let CallEnded { result, held } = self.tree.core().call(request).await;
+        let memory = held.memory.expect("a call holds its memory until it has ended");
+        (result.map(|outcome| *expect_outcome!(outcome, FileRead)), memory)
     }
 
     /// Makes a directory. The process's umask counts for its mode. Errors: `EEXIST`, `ENOSPC`, `EDQUOT`, `EROFS`.

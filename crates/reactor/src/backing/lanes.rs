@@ -11,12 +11,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Looks at one path, and opens of it, that are under way at a time: those that follow find what the first one knows.
 const RESOLVE_CALLS_MAX: u32 = 1;
-/// Calls about one path: no more than there are threads gain nothing.
-const PATH_CALLS_MAX: u32 = super::WORKERS_MAX as u32;
-/// Calls about what has its name in one directory: as many again, so that no thread waits for the loop.
-const DIRECTORY_CALLS_MAX: u32 = 2 * super::WORKERS_MAX as u32;
-
-const _: () = assert!(3 * DIRECTORY_CALLS_MAX as usize <= super::CALLS_MAX - DIRECTORY_CALLS_MAX as usize);
+/// Calls about one path, and about what has its name in one directory: a quarter of all.
+const PATH_CALLS_MAX: u32 = super::CALLS_MAX as u32 / 4;
+const DIRECTORY_CALLS_MAX: u32 = super::CALLS_MAX as u32 / 4;
 
 /// The lanes of a call, by hash: two that have the same one share a bound, which is no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,15 +115,15 @@ mod tests {
         assert!(lanes.enter(0, look) && !lanes.enter(1, look) && !lanes.enter(2, look));
         assert!(lanes.enter(3, CallLanes::new(b"d/file", Some("open"))), "an open is none");
         let read = CallLanes::new(b"d/file", None);
-        assert!(lanes.enter(4, read) && lanes.enter(5, read) && !lanes.enter(6, read));
-        let others = (7..11).all(|call| lanes.enter(call, CallLanes::new(format!("d/{call}").as_bytes(), None)));
-        assert!(others && !lanes.enter(11, CallLanes::new(b"d/11", None)));
-        assert!(lanes.enter(12, CallLanes::new(b"e/11", None)), "another directory");
+        let reads = 10..8 + PATH_CALLS_MAX;
+        assert!(reads.clone().all(|call| lanes.enter(call, read)) && !lanes.enter(reads.end, read));
+        assert!(!lanes.enter(30, CallLanes::new(b"d/30", None)), "of one directory as many");
+        assert!(lanes.enter(31, CallLanes::new(b"e/30", None)), "another directory");
         assert_eq!(lanes.held_count(), 4);
         lanes.forget(1, look);
-        assert_eq!(lanes.leave(look).collect::<Vec<_>>(), [2, 6, 11]);
+        assert_eq!(lanes.leave(look).collect::<Vec<_>>(), [2, reads.end, 30]);
         assert_eq!(lanes.held_count(), 0);
-        assert!(lanes.enter(2, look) && !lanes.enter(6, read));
-        assert_eq!(lanes.take_held(), [6]);
+        assert!(lanes.enter(2, look) && !lanes.enter(reads.end, read));
+        assert_eq!(lanes.take_held(), [reads.end]);
     }
 }

@@ -1,5 +1,4 @@
-//! The seam to a backing tree: a directory of the site's file system, with all below it (docs/cache.md). Nothing caches
-//! anything through it yet.
+//! The seam to a backing tree: a directory of the site's file system, with all below it (docs/cache.md).
 //!
 //! [`BackingTree`] is what its users see. It keeps the bounds, the handles and the calls under way; whoever carries the
 //! calls out stands behind the trait [`Backing`]: threads of this process ([`workers`]), or the simulated site
@@ -32,8 +31,8 @@ pub use file::BackingFile;
 pub use name::{EntryName, NAME_SIZE_MAX, PATH_SIZE_MAX, RelativePath, XattrKey};
 pub use operation::{
     AttributeChange, Backing, BackingAttributes, BackingOperation, BackingOutcome, CALL_SIZE_MAX, CallId, CallMemory,
-    FileKind, FreeSpace, HandleId, Identity, ListEntry, ListPiece, ListPosition, MemoryPlace, OpenAs, RenameMode,
-    SeekKind,
+    FileKind, FileRead, FreeSpace, HandleId, Identity, ListEntry, ListPiece, ListPosition, MemoryPlace, OpenAs,
+    RenameMode, SeekKind,
 };
 pub use workers::WORKERS_MAX;
 pub(crate) use workers::WorkerBacking;
@@ -74,6 +73,13 @@ impl BackingError {
     /// Whether a path leads to something else than what was there once, or nowhere.
     pub fn is_gone(&self) -> bool {
         matches!(self.errno, libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ELOOP | libc::ESTALE)
+    }
+
+    /// Whether a path below the root leads nowhere, or through what is no directory. A stale handle says nothing of the
+    /// kind, and the root is never missing: what can't be seen just now may be there all the same.
+    pub fn is_missing(&self) -> bool {
+        let leads_nowhere = matches!(self.errno, libc::ENOENT | libc::ENOTDIR | libc::EISDIR | libc::ELOOP);
+        leads_nowhere && !self.path.is_empty()
     }
 
     /// Whether another directory is where one was once (`BackingDirectory::open_known`).
@@ -140,6 +146,8 @@ pub struct CallStatus {
     pub operation: &'static str,
     /// What it is about, from the root.
     pub path: Vec<u8>,
+    /// It is about several names in that, and which of them takes long is not known.
+    pub is_of_several: bool,
     /// When it was asked for, by the loop's clock.
     pub since: Nanos,
     /// Whether it is under way, or waits for its turn.

@@ -103,6 +103,17 @@ pub struct BackingAttributes {
     pub target: Option<Box<[u8]>>,
 }
 
+/// What was read of a file, and what it was before and after that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRead {
+    /// Its attributes when it was open and nothing was read yet.
+    pub before: BackingAttributes,
+    /// Bytes that there were: fewer than asked for only where the file ends.
+    pub size: usize,
+    /// Its attributes when all of that was read.
+    pub after: BackingAttributes,
+}
+
 /// Attributes to be set; those that are none stay. The owner is set first, then mode, then times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttributeChange {
@@ -221,8 +232,10 @@ pub enum BackingOperation {
     Close { handle: HandleId },
     List { listing: HandleId, from: ListPosition },
     Look { directory: HandleId, name: EntryName },
+    LookAll { directory: HandleId, names: Vec<EntryName> },
     LookOpen { handle: HandleId },
     Read { file: HandleId, offset: u64, memory: MemoryPlace },
+    ReadFile { directory: HandleId, path: RelativePath, offset: u64, memory: MemoryPlace },
     Write { file: HandleId, offset: u64, memory: MemoryPlace },
     Sync { handle: HandleId },
     SyncFiles { files: Vec<HandleId> },
@@ -251,8 +264,8 @@ impl BackingOperation {
             OpenRoot { .. } | Open { .. } | OpenListing { .. } => "open",
             Close { .. } => "close",
             List { .. } => "list",
-            Look { .. } | LookOpen { .. } => "look",
-            Read { .. } => "read",
+            Look { .. } | LookAll { .. } | LookOpen { .. } => "look",
+            Read { .. } | ReadFile { .. } => "read",
             Write { .. } => "write",
             Sync { .. } | SyncFiles { .. } => "sync",
             SetSize { .. } => "set size",
@@ -278,7 +291,10 @@ pub enum BackingOutcome {
     Opened(u64),
     Piece(ListPiece),
     Attributes(Box<BackingAttributes>),
+    /// What each of several names stands for.
+    Looked(Vec<Result<BackingAttributes, i32>>),
     Moved(usize),
+    FileRead(Box<FileRead>),
     Keys(Vec<Box<[u8]>>),
     Value(Vec<u8>),
     Space(FreeSpace),

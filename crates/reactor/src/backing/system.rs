@@ -157,12 +157,22 @@ impl HandleFiles {
                 in_directory(&listing, list(&listing, from))
             }
             Look { directory, name } => self.look_at(directory, &name),
-            LookOpen { handle } => look_open(self.get(handle)?.raw()),
+            LookAll { directory, names } => {
+                let directory = self.get(directory)?;
+                let look = |name: &EntryName| in_directory(&directory, look(directory.raw(), name.as_c()));
+                Ok(BackingOutcome::Looked(names.iter().map(look).collect()))
+            }
+            LookOpen { handle } => look_open(self.get(handle)?.raw()).map(told),
             Read { file, offset, memory } => {
                 let (file, offset) = (self.get(file)?, to_offset(offset)?);
                 // SAFETY: the memory is the call's until it has ended (`Backing::begin`).
                 let read = || unsafe { libc::pread(file.raw(), memory.address.cast(), memory.size, offset) };
                 again(|| check_size(read())).map(BackingOutcome::Moved)
+            }
+            ReadFile { directory, path, offset, memory } => {
+                let directory = self.get(directory)?;
+                let file = in_directory(&directory, open(directory.raw(), path.as_c(), OpenAs::Read))?;
+                read_file(file.as_raw_fd(), offset, memory)
             }
             Write { file, offset, memory } => {
                 let (file, offset) = (self.get(file)?, to_offset(offset)?);
@@ -245,7 +255,7 @@ impl HandleFiles {
     /// A call on a name that brings nothing.
     fn look_at(&self, directory: HandleId, name: &EntryName) -> CallResult {
         let directory = self.get(directory)?;
-        in_directory(&directory, look(directory.raw(), name.as_c()))
+        in_directory(&directory, look(directory.raw(), name.as_c())).map(told)
     }
 
     fn named(
@@ -306,7 +316,12 @@ fn to_offset(offset: u64) -> Result<libc::off_t, i32> {
 /// That a name is not there means nothing where the directory itself was removed: then it is stale.
 fn in_directory<T>(directory: &OpenHandle, result: Result<T, i32>) -> Result<T, i32> {
     match result {
-        Err(libc::ENOENT) => check_living(directory.raw()).and(Err(libc::ENOENT)),
+        Err(libc::ENOENT) => match check_living(directory.raw()) {
+            Ok(()) => Err(libc::ENOENT),
+            // What is open has no name that could be missing: the file system itself is gone.
+            Err(libc::ENOENT) => Err(libc::ESTALE),
+            Err(errno) => Err(errno),
+        },
         result => result,
     }
 }
@@ -445,7 +460,7 @@ fn kind_of(mode: libc::mode_t) -> FileKind {
 
 // The C libraries give these fields different types.
 #[allow(clippy::unnecessary_cast)]
-fn attributes(status: &libc::stat, target: Option<Box<[u8]>>) -> BackingOutcome {
+fn attributes(status: &libc::stat, target: Option<Box<[u8]>>) -> BackingAttributes {
     let nanos = |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
     let identity = Identity {
         device: status.st_dev as u64,
@@ -454,7 +469,7 @@ fn attributes(status: &libc::stat, target: Option<Box<[u8]>>) -> BackingOutcome 
         mtime: nanos(status.st_mtime, status.st_mtime_nsec as i64),
         ctime: nanos(status.st_ctime, status.st_ctime_nsec as i64),
     };
-    BackingOutcome::Attributes(Box::new(BackingAttributes {
+    BackingAttributes {
         kind: kind_of(status.st_mode),
         identity,
         mode: status.st_mode & 0o7777,
@@ -464,10 +479,14 @@ fn attributes(status: &libc::stat, target: Option<Box<[u8]>>) -> BackingOutcome 
         space: status.st_blocks as u64 * 512,
         block_size: status.st_blksize as u64,
         target,
-    }))
+    }
 }
 
-fn look(directory: RawFd, name: &CStr) -> CallResult {
+fn told(attributes: BackingAttributes) -> BackingOutcome {
+    BackingOutcome::Attributes(Box::new(attributes))
+}
+
+fn look(directory: RawFd, name: &CStr) -> Result<BackingAttributes, i32> {
     let mut status = MaybeUninit::<libc::stat>::zeroed();
     let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
     // SAFETY: the name is a C string; writes the status.
@@ -492,7 +511,7 @@ fn read_link(directory: RawFd, name: &CStr) -> Result<Box<[u8]>, i32> {
 
 /// What an open file is now. A file system of other machines is asked anew, whatever this one remembers: times and
 /// sizes of before and after a fetch are to be those of before and after it.
-fn look_open(file: RawFd) -> CallResult {
+fn look_open(file: RawFd) -> Result<BackingAttributes, i32> {
     let mut status = MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
     let (mask, name) = (libc::STATX_BASIC_STATS, c"".as_ptr());
@@ -510,7 +529,7 @@ fn look_open(file: RawFd) -> CallResult {
     }
 }
 
-fn attributes_of(status: &libc::statx) -> BackingOutcome {
+fn attributes_of(status: &libc::statx) -> BackingAttributes {
     let nanos =
         |time: libc::statx_timestamp| time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec));
     let identity = Identity {
@@ -520,7 +539,7 @@ fn attributes_of(status: &libc::statx) -> BackingOutcome {
         mtime: nanos(status.stx_mtime),
         ctime: nanos(status.stx_ctime),
     };
-    BackingOutcome::Attributes(Box::new(BackingAttributes {
+    BackingAttributes {
         kind: kind_of(libc::mode_t::from(status.stx_mode)),
         identity,
         mode: u32::from(status.stx_mode) & 0o7777,
@@ -530,7 +549,23 @@ fn attributes_of(status: &libc::statx) -> BackingOutcome {
         space: status.stx_blocks * 512,
         block_size: u64::from(status.stx_blksize),
         target: None,
-    }))
+    }
+}
+
+/// Reads of an open file into all of a memory, and looks at it before and after that.
+fn read_file(file: RawFd, offset: u64, memory: MemoryPlace) -> CallResult {
+    let before = look_open(file)?;
+    let mut size = 0;
+    while size < memory.size {
+        let (rest, offset) = (memory.rest(size), to_offset(offset + size as u64)?);
+        // SAFETY: the memory is the call's until it has ended (`Backing::begin`).
+        let read = || unsafe { libc::pread(file, rest.address.cast(), rest.size, offset) };
+        match again(|| check_size(read()))? {
+            0 => break,
+            moved => size += moved,
+        }
+    }
+    Ok(BackingOutcome::FileRead(Box::new(FileRead { before, size, after: look_open(file)? })))
 }
 
 /// The head of a `linux_dirent64`: inode number, offset of the next one, size, kind.
@@ -719,7 +754,7 @@ fn set_open_attributes(file: RawFd, size: u64, change: &AttributeChange) -> Call
         // SAFETY: there are two times.
         again(|| check(unsafe { libc::futimens(file, times.as_ptr()) }))?;
     }
-    status_of(file).map(|status| attributes(&status, None))
+    status_of(file).map(|status| told(attributes(&status, None)))
 }
 
 fn list_xattrs(directory: RawFd, name: &CStr) -> CallResult {

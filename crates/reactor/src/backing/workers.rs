@@ -1,12 +1,13 @@
 //! A backing tree of this machine: its calls are made by threads, four at a time, so that one that hangs holds neither
-//! the loop nor the end of the process. A call that takes longer than `STUCK_NS` counts no more, and another thread
-//! takes its turn: there are as many as calls may be under way.
+//! the loop nor the end of the process. A call that takes longer than `SLOW_NS` counts no more, for it waits and needs
+//! no core, and another thread takes its turn. So where calls are quick there are no more at a time than cores serve,
+//! and where each takes its time, as over a network, as many as may be under way.
 //!
 //! Invariants
 //! 1. The loop's thread makes no system call on the tree, not even a close.
 //! 2. A thread holds no lock while it makes one.
-//! 3. Where jobs wait, and there may be more threads, one waits to see whether those at work get stuck.
-//! 4. A thread that is stuck at the end keeps what it needs; it ends with its call, or with the process.
+//! 3. Where jobs wait, and there may be more threads, one waits to see whether those at work are slow.
+//! 4. A thread whose call hangs at the end keeps what it needs; it ends with its call, or with the process.
 
 use super::CALLS_MAX;
 use super::operation::{Backing, BackingOperation, BackingOutcome, CallId};
@@ -19,12 +20,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Calls of one tree that threads are at, at a time; those that are stuck do not count.
+/// Calls of one tree that threads are at, at a time; those that are slow do not count.
 pub const WORKERS_MAX: usize = 4;
 /// Threads of one tree at most.
 const THREADS_MAX: usize = CALLS_MAX;
-/// A call that takes longer is stuck.
-const STUCK_NS: Nanos = 1_000_000_000;
+/// A call that takes longer is slow. Reading 256 KiB from the page cache takes a fifth of it.
+const SLOW_NS: Nanos = 500_000;
 
 #[derive(Default)]
 struct JobQueue {
@@ -58,8 +59,11 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl JobQueue {
     /// For how long a thread has to wait until it may take a job.
     fn pause(&self, now: Nanos) -> Option<Nanos> {
-        let until_stuck = |since: &Nanos| (since + STUCK_NS).checked_sub(now).filter(|left| *left > 0);
-        let mut left: Vec<Nanos> = self.since.iter().filter_map(until_stuck).collect();
+        let until_slow = |since: &Nanos| (since + SLOW_NS).checked_sub(now).filter(|left| *left > 0);
+        if self.since.iter().filter_map(until_slow).count() < WORKERS_MAX {
+            return None;
+        }
+        let mut left: Vec<Nanos> = self.since.iter().filter_map(until_slow).collect();
         left.sort_unstable();
         left.len().checked_sub(WORKERS_MAX).map(|first| left[first])
     }

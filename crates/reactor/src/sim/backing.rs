@@ -12,8 +12,8 @@ use super::world::{CrashKind, Node, NodeId, Universe};
 use crate::Nanos;
 use crate::backing::name::is_within;
 use crate::backing::{
-    Backing, BackingOperation, BackingOutcome, CallId, FileKind, HandleId, ListPosition, MemoryPlace, OpenAs,
-    RelativePath,
+    Backing, BackingOperation, BackingOutcome, CallId, EntryName, FileKind, FileRead, HandleId, ListPosition,
+    MemoryPlace, OpenAs, RelativePath,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -160,6 +160,8 @@ struct SiteCall {
     path: Vec<u8>,
     /// What is to be written.
     bytes: Vec<u8>,
+    /// Errors of each of the names that it looks at.
+    rules: Vec<Option<i32>>,
 }
 
 /// The calls of one node.
@@ -192,6 +194,23 @@ impl Site {
         Some(errno)
     }
 
+    /// The same of a call. One that looks at several names hangs if one of them does, and notes the errors of others.
+    fn rule_of(&mut self, call: &mut SiteCall) -> Option<Option<i32>> {
+        let BackingOperation::LookAll { names, .. } = &call.operation else {
+            return self.rule(call.operation.word(), &call.path);
+        };
+        let path_of = |name: &EntryName| [&*call.path, name.bytes()].join(&b'/');
+        let rules: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let path = if call.path.is_empty() { name.bytes().to_vec() } else { path_of(name) };
+                self.rule("look", &path)
+            })
+            .collect();
+        call.rules = rules.iter().map(|rule| rule.flatten()).collect();
+        rules.contains(&Some(None)).then_some(None)
+    }
+
     pub(super) fn walk(&self, path: &str) -> SiteResult<u64> {
         self.tree.walk(ROOT, path.as_bytes().split(|byte| *byte == b'/'))
     }
@@ -213,7 +232,8 @@ impl SiteCalls {
         let mut any = false;
         while let Some(call) = self.take_due(universe) {
             any = true;
-            let rule = universe.site.borrow_mut().rule(call.operation.word(), &call.path);
+            let mut call = call;
+            let rule = universe.site.borrow_mut().rule_of(&mut call);
             if rule == Some(None) {
                 self.hung.borrow_mut().push(call);
                 continue;
@@ -327,7 +347,10 @@ impl SiteCall {
         use BackingOperation::*;
         match operation {
             OpenRoot { .. } => Vec::new(),
-            Open { parent, path, .. } => mount.path(*parent, path.bytes()),
+            Open { parent: directory, path, .. } | ReadFile { directory, path, .. } => {
+                mount.path(*directory, path.bytes())
+            }
+            LookAll { directory, .. } => mount.path(*directory, b""),
             OpenListing { directory: handle, .. }
             | Close { handle }
             | List { listing: handle, .. }
@@ -373,17 +396,25 @@ impl SiteCall {
                 | Close { .. }
                 | List { .. }
                 | Look { .. }
+                | LookAll { .. }
                 | LookOpen { .. }
                 | Read { .. }
+                | ReadFile { .. }
         )
     }
 
     /// Does what the call does, unless it fails.
     fn end(&self, universe: &Universe, errno: Option<i32>) -> SiteResult<BackingOutcome> {
         let site = &mut *universe.site.borrow_mut();
-        *site.counts.entry(self.operation.word()).or_default() += 1;
+        let count = match &self.operation {
+            BackingOperation::LookAll { names, .. } => names.len() as u64,
+            _ => 1,
+        };
+        *site.counts.entry(self.operation.word()).or_default() += count;
         site.tree.begin(universe.site_clock());
-        let is_accident = errno.is_none() && Site::one_in(universe, site.faults.error);
+        // Each of several names has its own.
+        let may_fail = errno.is_none() && !matches!(self.operation, BackingOperation::LookAll { .. });
+        let is_accident = may_fail && Site::one_in(universe, site.faults.error);
         let Some(errno) = errno.or(is_accident.then_some(libc::EIO)) else {
             return self.perform(universe, site);
         };
@@ -446,13 +477,30 @@ impl SiteCall {
                 let inode = tree.find(at(*directory)?, name.bytes())?;
                 return Ok(BackingOutcome::Attributes(Box::new(tree.look(inode)?)));
             }
+            LookAll { directory, names } => {
+                let directory = at(*directory)?;
+                let looks = names.iter().zip(&self.rules).map(|(name, rule)| {
+                    let is_accident = Site::one_in(universe, faults.error);
+                    let errno = rule.or(is_accident.then_some(libc::EIO));
+                    errno.map_or_else(|| tree.look(tree.find(directory, name.bytes())?), Err)
+                });
+                return Ok(BackingOutcome::Looked(looks.collect()));
+            }
             LookOpen { handle } => return Ok(BackingOutcome::Attributes(Box::new(tree.look(at(*handle)?)?))),
-            Read { offset, .. } | Write { offset, .. } | SetSize { size: offset, .. } if *offset > i64::MAX as u64 => {
+            Read { offset, .. } | ReadFile { offset, .. } | Write { offset, .. } | SetSize { size: offset, .. }
+                if *offset > i64::MAX as u64 =>
+            {
                 return Err(libc::EFBIG);
+            }
+            ReadFile { directory, path, offset, memory } => {
+                let inode = self.find(tree, at(*directory)?, path, OpenAs::Read)?;
+                let (before, size) = (tree.look(inode)?, self.read(tree, inode, *offset, memory, memory.size)?);
+                let after = before.clone();
+                return Ok(BackingOutcome::FileRead(Box::new(FileRead { before, size, after })));
             }
             Read { file, offset, memory } => {
                 let size = self.moved(universe, faults, memory.size);
-                return self.read(tree, at(*file)?, *offset, memory, size);
+                return self.read(tree, at(*file)?, *offset, memory, size).map(BackingOutcome::Moved);
             }
             Write { file, offset, memory } => {
                 let size = self.moved(universe, faults, memory.size);
@@ -553,19 +601,24 @@ impl SiteCall {
                 let directory = tree.walk(parent, above.iter().copied())?;
                 (tree.make(directory, last, SiteNew::File, mode)?, true)
             }
-            _ => (tree.walk(parent, path.names())?, open_as == OpenAs::Write),
+            _ => (self.find(tree, parent, path, open_as)?, open_as == OpenAs::Write),
         };
-        match (tree.kind(inode)?, open_as) {
-            (FileKind::Symlink, _) => return Err(libc::ELOOP),
-            (FileKind::Directory, OpenAs::Directory | OpenAs::Listing) => {}
-            (FileKind::Directory, _) => return Err(libc::EISDIR),
-            (_, OpenAs::Directory | OpenAs::Listing) => return Err(libc::ENOTDIR),
-            (FileKind::Other, _) => return Err(libc::EINVAL),
-            (FileKind::File, OpenAs::Write) if tree.is_read_only => return Err(libc::EROFS),
-            (FileKind::File, _) => {}
-        }
         self.mount.open(tree, handle, inode, self.path.clone(), can_write);
         Ok(inode)
+    }
+
+    /// What a path leads to, if it may be opened so.
+    fn find(&self, tree: &SiteTree, parent: u64, path: &RelativePath, open_as: OpenAs) -> SiteResult<u64> {
+        let inode = tree.walk(parent, path.names())?;
+        match (tree.kind(inode)?, open_as) {
+            (FileKind::Symlink, _) => Err(libc::ELOOP),
+            (FileKind::Directory, OpenAs::Directory | OpenAs::Listing) => Ok(inode),
+            (FileKind::Directory, _) => Err(libc::EISDIR),
+            (_, OpenAs::Directory | OpenAs::Listing) => Err(libc::ENOTDIR),
+            (FileKind::Other, _) => Err(libc::EINVAL),
+            (FileKind::File, OpenAs::Write) if tree.is_read_only => Err(libc::EROFS),
+            (FileKind::File, _) => Ok(inode),
+        }
     }
 
     fn list(
@@ -587,20 +640,13 @@ impl SiteCall {
         }
     }
 
-    fn read(
-        &self,
-        tree: &SiteTree,
-        inode: u64,
-        offset: u64,
-        memory: &MemoryPlace,
-        size: usize,
-    ) -> SiteResult<BackingOutcome> {
+    fn read(&self, tree: &SiteTree, inode: u64, offset: u64, memory: &MemoryPlace, size: usize) -> SiteResult<usize> {
         if self.mount.is_ended.get() {
             return Err(libc::ECANCELED);
         }
         // SAFETY: the entry holds the memory until this ends, and a tree that has ended was just ruled out.
         let into = unsafe { std::slice::from_raw_parts_mut(memory.address, size) };
-        tree.read(inode, offset, into).map(BackingOutcome::Moved)
+        tree.read(inode, offset, into)
     }
 
     fn check_memory(&self, memory: &MemoryPlace) {
@@ -633,6 +679,10 @@ impl SimBacking {
         let universe = &*self.universe;
         let (least, most) = match operation {
             BackingOperation::Read { .. } | BackingOperation::Write { .. } => MOVE_NS,
+            BackingOperation::ReadFile { .. } => (MOVE_NS.0 + 2 * CALL_NS.0, MOVE_NS.1 + 2 * CALL_NS.1),
+            BackingOperation::LookAll { names, .. } => {
+                (names.len() as Nanos * CALL_NS.0, names.len() as Nanos * CALL_NS.1)
+            }
             BackingOperation::Sync { .. } | BackingOperation::SyncFiles { .. } => SYNC_NS,
             _ => CALL_NS,
         };
@@ -648,12 +698,14 @@ impl SimBacking {
     /// When a call ends that would have at a time, by what moving its bytes costs.
     fn moved(&self, operation: &BackingOperation, at: Nanos) -> Nanos {
         let Site { costs: Some(costs), traffic, .. } = &mut *self.universe.site.borrow_mut() else { return at };
-        let (file, offset, memory, is_write) = match operation {
-            BackingOperation::Read { file, offset, memory } => (*file, *offset, memory, false),
-            BackingOperation::Write { file, offset, memory } => (*file, *offset, memory, true),
+        let (inode, offset, memory, is_write) = match operation {
+            BackingOperation::Read { file, offset, memory } => (self.mount.inode(*file), *offset, memory, false),
+            // Whose inode it is matters for writes alone.
+            BackingOperation::ReadFile { offset, memory, .. } => (Ok(0), *offset, memory, false),
+            BackingOperation::Write { file, offset, memory } => (self.mount.inode(*file), *offset, memory, true),
             _ => return at,
         };
-        let Ok(inode) = self.mount.inode(file) else { return at };
+        let Ok(inode) = inode else { return at };
         let range = offset..offset.saturating_add(memory.size as u64);
         traffic.moved(costs, self.node.id, inode, range, is_write, at)
     }
@@ -687,7 +739,8 @@ impl Backing for SimBacking {
             _ => Vec::new(),
         };
         let (due, path) = (self.due(&operation), SiteCall::path_of(&self.mount, &operation));
-        self.node.site_calls.add(due, SiteCall { mount: self.mount.clone(), call, operation, path, bytes });
+        let rules = Vec::new();
+        self.node.site_calls.add(due, SiteCall { mount: self.mount.clone(), call, operation, path, bytes, rules });
     }
 
     fn poll_ended(&self, context: &mut Context<'_>) -> Poll<(CallId, Result<BackingOutcome, i32>)> {

@@ -2,13 +2,14 @@
 
 use super::table::Standing;
 use super::{BackingFault, BackingUse, Brought, add};
-use crate::core::{Core, Failure, Notice, until};
+use crate::core::{Core, Failure, Notice, all, until};
 use crate::journal::records::Record;
 use crate::store::ChunkWrite;
-use reactor::backing::{BackingFile, CALL_SIZE_MAX, Identity};
-use reactor::{Class, Nanos};
+use reactor::backing::{BackingError, BackingFile, CALL_SIZE_MAX, CallMemory, Identity};
+use reactor::{Class, LocalFuture, Nanos, Span};
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::messages::BackingPlace;
@@ -20,8 +21,13 @@ const ATTEMPTS_MAX: u32 = 8;
 /// Fetches that one request has begun and not seen the end of, at most.
 const REQUEST_FETCHES_MAX: usize = 16;
 
-/// Chunks of a server that are fetched ahead, and how far away one is looked for.
-const READ_AHEAD_CHUNKS: usize = 2;
+/// Calls that read one chunk at a time.
+const READS_AT_ONCE: usize = 8;
+
+/// Chunks of a server that are fetched ahead: twice as many as are here of those before, within these bounds, and no
+/// more bytes than that. How far away they are looked for.
+const READ_AHEAD_CHUNKS: RangeInclusive<usize> = 2..=8;
+const READ_AHEAD_SIZE: usize = 16 << 20;
 const READ_AHEAD_LOOKS: u64 = 4096;
 
 /// A chunk that is being brought here, for all who wait for it.
@@ -112,6 +118,9 @@ impl Core {
         is_write: bool,
         deadline: Nanos,
     ) -> Result<(), Failure> {
+        if !is_write && self.is_read_ahead_due(file, pieces) && self.has_pieces(file, layout, pieces, is_write) {
+            self.read_ahead(file, layout, pieces);
+        }
         while !self.has_pieces(file, layout, pieces, is_write) {
             self.know_place(file, deadline).await?;
             let mut under_way: VecDeque<Rc<Fetch>> = VecDeque::new();
@@ -126,8 +135,8 @@ impl Core {
                     under_way.push_back(self.start_fetch(file, piece.chunk_index));
                 }
             }
-            if let Some(last) = pieces.last().filter(|_| !is_write) {
-                self.read_ahead(file, layout, last.chunk_index);
+            if !is_write {
+                self.read_ahead(file, layout, pieces);
             }
             for fetch in under_way {
                 self.wait_for_fetch(&fetch, deadline).await?;
@@ -136,20 +145,37 @@ impl Core {
         Ok(())
     }
 
-    /// Begins to fetch the next chunks that belong here, where the one before a chunk that is read is here already, so
+    /// Whether somebody reads half of what was fetched ahead.
+    pub fn is_read_ahead_due(&self, file: FileId, pieces: &[ChunkRange]) -> bool {
+        let tables = self.tables.borrow();
+        let next = tables.backing.get(file).map_or(u64::MAX, |taken_up| taken_up.next_read_ahead.get());
+        pieces.last().is_some_and(|last| last.chunk_index >= next)
+    }
+
+    /// Begins to fetch the next chunks that belong here, where the one before those that are read is here already, so
     /// that who reads on need not wait for each. Whether they come is nobody's matter before he asks.
-    fn read_ahead(self: &Rc<Self>, file: FileId, layout: &Layout, index: u64) {
+    fn read_ahead(self: &Rc<Self>, file: FileId, layout: &Layout, pieces: &[ChunkRange]) {
+        let Some(index) = pieces.last().map(|last| last.chunk_index) else { return };
         let next: Vec<u64> = {
             let tables = self.tables.borrow();
             let Some(taken_up) = tables.backing.get(file) else { return };
+            taken_up.next_read_ahead.set(u64::MAX);
             let is_own = |index: &u64| self.cluster.chunk_server(file, layout, *index) == self.index;
             let look_back = index.saturating_sub(READ_AHEAD_LOOKS);
-            let before = (look_back..index).rev().find(is_own);
-            if before.is_none_or(|before| taken_up.is_absent(before)) {
+            let before = (look_back..index).rev().filter(is_own).take(*READ_AHEAD_CHUNKS.end());
+            let run = before.take_while(|before| !taken_up.is_absent(*before)).count();
+            if run == 0 {
                 return;
             }
-            let ahead = (index + 1..index + READ_AHEAD_LOOKS).filter(is_own).take(READ_AHEAD_CHUNKS);
-            ahead.filter(|index| taken_up.is_absent(*index)).collect()
+            let most = (READ_AHEAD_SIZE / layout.chunk_size.max(1) as usize).max(1);
+            let count = (2 * run).clamp(*READ_AHEAD_CHUNKS.start(), *READ_AHEAD_CHUNKS.end()).min(most);
+            let ahead: Vec<u64> = (index + 1..index + READ_AHEAD_LOOKS).filter(is_own).take(count).collect();
+            // As long as there is something to come, half of it has to be read first.
+            let is_end = ahead.last().is_none_or(|last| taken_up.next_absent(*last).is_none());
+            if let Some(half) = ahead.get(ahead.len() / 2).filter(|_| !is_end) {
+                taken_up.next_read_ahead.set(*half);
+            }
+            ahead.into_iter().filter(|index| taken_up.is_absent(*index)).collect()
         };
         next.into_iter().for_each(|index| drop(self.start_fetch(file, index)));
     }
@@ -237,16 +263,30 @@ impl Core {
                 continue;
             }
             let offset = index * u64::from(place.chunk_size);
+            let (backing, checks, sums) = (self.backing(), self.checks_identity(), self.store.keeps_sums());
+            let is_small = !place.is_being_written()
+                && place.size <= u64::from(place.chunk_size).min(CALL_SIZE_MAX as u64)
+                && size > 0;
             let fetched = async {
                 under_way.note(self, true);
-                let source = self.backing().open_checked(&place, self.checks_identity()).await?;
+                let source = if is_small { None } else { Some(backing.open_checked(&place, checks).await?) };
                 under_way.note(self, false);
-                let held = self.backing().fetch_gate.enter(file.0).await;
+                let held = backing.fetch_gate.enter(file.0, place.parent.0).await;
                 let write =
                     self.with_room(|| self.store.reserve_write(file.0, index, place.chunk_size, 0, size)).await?;
                 under_way.note(self, true);
-                let read = self.backing().read_into(&source, offset, &write, &place, self.store.keeps_sums()).await?;
-                self.backing().check(&source, &place, self.checks_identity()).await?;
+                let read = match (source, &write.places[..]) {
+                    (None, [whole]) => backing.read_small(whole, &place, checks, sums).await?,
+                    (source, _) => {
+                        let source = match source {
+                            Some(source) => source,
+                            None => backing.open_checked(&place, checks).await?,
+                        };
+                        let read = backing.read_into(&source, offset, &write, &place, sums).await?;
+                        backing.check(&source, &place, checks).await?;
+                        read
+                    }
+                };
                 Ok((held, write, read))
             };
             let (_held, mut write, read) = match fetched.await {
@@ -362,23 +402,55 @@ impl BackingUse {
         place: &BackingPlace,
         sums: bool,
     ) -> Result<ReadBytes, Failure> {
-        let mut read_bytes = ReadBytes { is_zero: true, sum: sums.then_some(0) };
-        for span in &write.places {
-            let mut done = 0;
-            while done < span.size {
-                let size = (span.size - done).min(CALL_SIZE_MAX as u64);
-                let (read, memory) = file.read(offset, vec![0; size as usize]).await;
-                if read.map_err(|error| self.failure(error))? as u64 != size && self.fault.get().is_none() {
-                    return Err(self.changed(&place.path));
-                }
-                let bytes = memory.into_bytes();
-                read_bytes.is_zero = read_bytes.is_zero && bytes.iter().all(|byte| *byte == 0);
-                read_bytes.sum = read_bytes.sum.map(|sum| crc32c::crc32c_append(sum, &bytes));
-                span.region.write(span.offset + done, &bytes);
-                (done, offset) = (done + size, offset + size);
+        let mut read_bytes = ReadBytes::new(sums);
+        let parts = |span: &Span| {
+            let (span, step) = (span.clone(), CALL_SIZE_MAX as u64);
+            (0..span.size).step_by(CALL_SIZE_MAX).map(move |done| span.part(done, step.min(span.size - done)))
+        };
+        let parts: Vec<Span> = write.places.iter().flat_map(parts).collect();
+        for some in parts.chunks(READS_AT_ONCE) {
+            let read = |part: &Span| {
+                let (file, from, memory) = (file.clone(), offset, read_bytes.memory(part));
+                offset += part.size;
+                Box::pin(async move { file.read(from, memory).await }) as LocalFuture<_>
+            };
+            let parts_read: Vec<(Result<usize, BackingError>, CallMemory)> = all(some.iter().map(read).collect()).await;
+            for (part, (read, memory)) in some.iter().zip(parts_read) {
+                self.check_size(read.map_err(|error| self.failure(error))?, part.size, place)?;
+                read_bytes.take(part, memory);
             }
         }
         Ok(read_bytes)
+    }
+
+    /// The same of a file that is one chunk and one call, in one piece, if it is what it was when it was taken up.
+    async fn read_small(
+        &self,
+        whole: &Span,
+        place: &BackingPlace,
+        checks: bool,
+        sums: bool,
+    ) -> Result<ReadBytes, Failure> {
+        let mut read_bytes = ReadBytes::new(sums);
+        let memory = read_bytes.memory(whole);
+        let root = self.tree.root().await.map_err(|error| self.failure(error))?;
+        let (read, memory) = root.read_file(&place.path, 0, memory).await;
+        let read = read.map_err(|error| match error.is_gone() {
+            true => self.changed(&place.path),
+            false => self.failure(error),
+        })?;
+        if checks && !(is_same(&read.before.identity, place) && is_same(&read.after.identity, place)) {
+            return Err(self.changed(&place.path));
+        }
+        self.check_size(read.size, whole.size, place)?;
+        read_bytes.take(whole, memory);
+        Ok(read_bytes)
+    }
+
+    /// That there were fewer bytes than asked for says that the file is another one by now.
+    fn check_size(&self, read: usize, wanted: u64, place: &BackingPlace) -> Result<(), Failure> {
+        let is_whole = read as u64 == wanted || self.fault.get().is_some();
+        if is_whole { Ok(()) } else { Err(self.changed(&place.path)) }
     }
 }
 
@@ -388,4 +460,42 @@ struct ReadBytes {
     is_zero: bool,
     /// CRC-32C of all of them, where that is wanted.
     sum: Option<u32>,
+}
+
+impl ReadBytes {
+    fn new(sums: bool) -> ReadBytes {
+        ReadBytes { is_zero: true, sum: sums.then_some(0) }
+    }
+
+    /// Memory for what is to be read into a span: the span itself, unless sums are wanted of what was read, before
+    /// anybody could touch it there.
+    fn memory(&self, span: &Span) -> CallMemory {
+        match self.sum {
+            Some(_) => vec![0; span.size as usize].into(),
+            None => span.clone().into(),
+        }
+    }
+
+    /// Takes what was read into that memory.
+    fn take(&mut self, span: &Span, memory: CallMemory) {
+        let bytes = memory.into_bytes();
+        match &mut self.sum {
+            Some(sum) => {
+                self.is_zero = self.is_zero && bytes.iter().all(|byte| *byte == 0);
+                *sum = crc32c::crc32c_append(*sum, &bytes);
+                span.region.write(span.offset, &bytes);
+            }
+            None => self.is_zero = self.is_zero && is_zero(span),
+        }
+    }
+}
+
+/// Whether a span has zeros alone, which is known at its first bytes most of the time.
+fn is_zero(span: &Span) -> bool {
+    let mut bytes = [0; 4096];
+    (0..span.size).step_by(bytes.len()).all(|done| {
+        let some = &mut bytes[..(span.size - done).min(4096) as usize];
+        span.region.read(span.offset + done, some);
+        some.iter().all(|byte| *byte == 0)
+    })
 }

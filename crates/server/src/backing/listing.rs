@@ -7,21 +7,23 @@ use super::{add, joined, names};
 use crate::core::{Core, Failure, Notice, all, until};
 use crate::journal::records::Record;
 use crate::names::cursor_of;
-use reactor::backing::{BackingDirectory, FileKind, ListEntry, ListPosition};
+use reactor::backing::{BackingAttributes, BackingDirectory, BackingError, FileKind, ListEntry, ListPosition};
 use reactor::{Class, LocalFuture, Nanos};
 use std::rc::Rc;
 use wire::{FileId, Name, Status};
 
 /// Attempts at a directory that changes while it is listed.
 const ATTEMPTS_MAX: u32 = 8;
-/// Names that are looked at at a time.
-const LOOKS_AT_ONCE: usize = 16;
+/// Names that one call looks at, and calls that a listing has under way.
+const CALL_LOOKS: usize = 16;
+const CALLS_AT_ONCE: usize = 4;
 /// A look of a listing may take this part of a server's time-out, and a smaller one once others have taken all of it.
 const LOOK_PART: Nanos = 4;
 const LOOK_PART_LATER: Nanos = 32;
 
-/// What a listing waits for of one of its names: what can't be looked at comes back, with why.
+/// What a listing waits for of one of its names, and of some: what can't be looked at comes back, with why.
 type Look = LocalFuture<Result<Option<(ListEntry, Failure)>, Failure>>;
+type Looks = LocalFuture<Result<Vec<(ListEntry, Failure)>, Failure>>;
 
 impl Core {
     /// Has all names of a directory known that belong to this server. One listing serves all who wait for it.
@@ -119,27 +121,28 @@ impl Core {
                 };
                 piece.entries.into_iter().filter(is_wanted).collect()
             };
-            for some in entries.chunks(LOOKS_AT_ONCE) {
-                let limit = self.reactor.now() + self.options.timeout / part;
-                let look =
-                    |entry: &ListEntry| self.clone().take_up_listed(directory, known.clone(), entry.clone(), limit);
-                let looks = some.iter().map(|entry| Box::pin(look(entry)) as Look);
-                for looked in all(looks.collect()).await {
-                    let Some((entry, failure)) = looked? else { continue };
-                    if failure.status == Status::TimedOut {
-                        part = LOOK_PART_LATER;
+            for some in entries.chunks(CALL_LOOKS * CALLS_AT_ONCE) {
+                let patience = self.options.timeout / part;
+                let look = |some: &[ListEntry]| {
+                    Box::pin(self.clone().take_up_some(directory, known.clone(), some.to_vec(), patience)) as Looks
+                };
+                for looked in all(some.chunks(CALL_LOOKS).map(look).collect()).await {
+                    for (entry, failure) in looked? {
+                        if failure.status == Status::TimedOut {
+                            part = LOOK_PART_LATER;
+                        }
+                        if failed_names.len() == FAILED_NAMES_MAX.min(self.backing().memos) {
+                            return Err(failure);
+                        }
+                        // Others have found out meanwhile what is there.
+                        if !self.is_unknown(&self.tables.borrow(), directory, &entry.name) {
+                            continue;
+                        }
+                        let slot = self.cluster.dentry_slot(directory, &entry.name);
+                        let id = FileId::taken_up(self.next_number()?, slot);
+                        let kind = names::kind_of(entry.kind.unwrap_or(FileKind::File));
+                        failed_names.insert((cursor_of(directory, &entry.name), entry.name), (id, kind));
                     }
-                    if failed_names.len() == FAILED_NAMES_MAX.min(self.backing().memos) {
-                        return Err(failure);
-                    }
-                    // Others have found out meanwhile what is there.
-                    if !self.is_unknown(&self.tables.borrow(), directory, &entry.name) {
-                        continue;
-                    }
-                    let slot = self.cluster.dentry_slot(directory, &entry.name);
-                    let id = FileId::taken_up(self.next_number()?, slot);
-                    let kind = names::kind_of(entry.kind.unwrap_or(FileKind::File));
-                    failed_names.insert((cursor_of(directory, &entry.name), entry.name), (id, kind));
                 }
             }
             self.reactor.yield_now().await;
@@ -147,18 +150,50 @@ impl Core {
         Ok(failed_names)
     }
 
-    /// Takes up one name of a listing. Comes back if it can't be looked at, by itself.
+    /// Takes up some names of a listing. Those that can't be looked at come back: if one of them makes all of them
+    /// late, each is looked at by itself.
+    async fn take_up_some(
+        self: Rc<Self>,
+        directory: FileId,
+        (place, behind): (DirectoryBehind, BackingDirectory),
+        entries: Vec<ListEntry>,
+        patience: Nanos,
+    ) -> Result<Vec<(ListEntry, Failure)>, Failure> {
+        let names: Vec<_> = entries.iter().map(|entry| entry.name.clone()).collect();
+        add(&self.backing().counters.looks, names.len() as u64);
+        let limit = self.reactor.now() + patience / 2;
+        let mut found = match until(&self.reactor, limit, behind.look_all(&names)).await {
+            Some(Ok(found)) => found.into_iter(),
+            _ => Vec::new().into_iter(),
+        };
+        let limit = self.reactor.now() + patience / 2;
+        let take_up = |entry| {
+            let known = (place.clone(), behind.clone());
+            Box::pin(self.clone().take_up_listed(directory, known, entry, found.next(), limit)) as Look
+        };
+        let looked = all(entries.into_iter().map(take_up).collect()).await;
+        looked.into_iter().filter_map(Result::transpose).collect()
+    }
+
+    /// Takes up one name of a listing, which was looked at or has to be. Comes back if it can't be, by itself.
     async fn take_up_listed(
         self: Rc<Self>,
         directory: FileId,
         (place, behind): (DirectoryBehind, BackingDirectory),
         entry: ListEntry,
+        found: Option<Result<BackingAttributes, BackingError>>,
         limit: Nanos,
     ) -> Result<Option<(ListEntry, Failure)>, Failure> {
         let name = &*entry.name;
         let backing = self.backing();
-        add(&backing.counters.looks, 1);
-        let found = match until(&self.reactor, limit, behind.look(name)).await {
+        let found = match found {
+            Some(found) => Some(found),
+            None => {
+                add(&backing.counters.looks, 1);
+                until(&self.reactor, limit, behind.look(name)).await
+            }
+        };
+        let found = match found {
             None => return Ok(Some((entry, self.late()))),
             Some(Ok(found)) => found,
             Some(Err(error)) => {
@@ -173,7 +208,7 @@ impl Core {
         };
         let deadline = self.reactor.now().saturating_add(Nanos::MAX / 4);
         match self.take_up_found(directory, &place.path, name, found, deadline).await {
-            Ok(false) => Box::pin(self.clone().take_up_listed(directory, (place, behind), entry, limit)).await,
+            Ok(false) => Box::pin(self.clone().take_up_listed(directory, (place, behind), entry, None, limit)).await,
             Err(failure) if failure.status == Status::TooLarge => Ok(Some((entry, failure))),
             result => result.map(|_| None),
         }

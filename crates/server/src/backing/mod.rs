@@ -435,10 +435,12 @@ impl Core {
         }
     }
 
-    /// The failure of a request that waits for the tree for too long; it names the call that takes longest.
+    /// The failure of a request that waits for the tree for too long; it names the call that takes longest of those that
+    /// are about one thing.
     pub fn late(&self) -> Failure {
         let calls = self.backing.as_ref().map(BackingUse::calls).unwrap_or_default();
-        let words = match calls.first() {
+        let of_one = calls.iter().find(|call| !call.is_of_several);
+        let words = match of_one.or(calls.first()) {
             Some(call) => {
                 let path = if call.path.is_empty() { b"." } else { &*call.path };
                 let (operation, path) = (call.operation, path.escape_ascii());

@@ -177,7 +177,8 @@ impl Wanted {
             core.owns_slot(slot) && (core.is_unknown(tables, *directory, name) || !found.is_none_or(is_own))
         });
         let lacks_pieces = |(file, layout, pieces): &(FileId, Layout, Vec<ChunkRange>)| {
-            core.check_layout(layout).is_ok() && !core.has_pieces(*file, layout, pieces, false)
+            core.check_layout(layout).is_ok()
+                && (!core.has_pieces(*file, layout, pieces, false) || core.is_read_ahead_due(*file, pieces))
         };
         let is_brief = self.is_brief;
         self.pieces.take_if(|pieces| is_brief || !lacks_pieces(pieces));

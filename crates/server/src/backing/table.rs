@@ -89,6 +89,8 @@ pub struct TakenUp {
     name_uses: ChunkUses,
     /// Bytes between which it has no data behind, as far as somebody has looked.
     hole: Cell<(u64, u64)>,
+    /// Who reads this chunk of those that were fetched ahead has the next ones fetched; `u64::MAX` if there are none.
+    pub next_read_ahead: Cell<u64>,
 }
 
 impl TakenUp {
@@ -361,6 +363,7 @@ impl BackingTables {
                 listed: Cell::new(0),
                 name_uses: ChunkUses::default(),
                 hole: Cell::default(),
+                next_read_ahead: Cell::new(u64::MAX),
             };
             let has_rest = taken_up.has_carried_rest();
             self.taken_up.insert(id.0, taken_up);
