@@ -430,7 +430,7 @@ impl Pass {
     async fn is_there(&self, known: &DirectoryBehind) -> Result<bool, Failure> {
         match self.core.backing().open_known(known).await {
             Ok(_) => Ok(true),
-            Err(error) if error.is_gone() => Ok(false),
+            Err(error) if error.is_missing() || error.is_replaced() => Ok(false),
             Err(error) => Err(self.core.backing().failure(error)),
         }
     }
@@ -670,8 +670,8 @@ impl Pass {
         }
         let backing = self.core.backing();
         let opened = match backing.open_known(&directory).await {
-            // Where another one is there, ours may come back.
-            Err(error) if error.is_gone() && !error.is_replaced() => {
+            // Where another one is there, ours may come back, and what is stale may be there still.
+            Err(error) if error.is_missing() => {
                 // What an earlier flush began may have moved it since it was asked where it is.
                 self.forget_paths();
                 let now = self.directory_place(entry.directory).await?;

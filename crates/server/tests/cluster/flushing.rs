@@ -14,6 +14,7 @@ const ROOT: FileId = FileId::ROOT;
 const MILLISECOND: Nanos = 1_000_000;
 const SPELL: Nanos = 100 * MILLISECOND;
 const HIDDEN: &[u8] = b".tabane-";
+const ESTALE: i32 = 116;
 
 fn over_a_site(seed: u64, flushing: Flushing) -> TestCluster {
     let populate = |world: &World| world.outsider().make_directory("d");
@@ -125,6 +126,44 @@ fn a_flush_steps_back_and_goes_on() {
             })
             .sum();
         assert_eq!(written, size as u64, "seed {seed}: each byte goes once");
+        test.settle();
+    }
+}
+
+/// Goal: a site that is stale for a while tells of nothing that it is gone: removals, whole or of some calls alone, are
+/// not taken for done, and are done once it answers again.
+#[test]
+fn removals_wait_for_a_stale_site() {
+    for (seed, operation) in [None, Some("open"), Some("look"), Some("remove")].into_iter().cycle().take(12).enumerate()
+    {
+        let populate = |world: &World| {
+            let site = world.outsider();
+            site.make_directory("d");
+            site.write("d/inner", 0, &pattern(1, 5000));
+            site.write("top", 0, &pattern(2, 5000));
+        };
+        let flushing = of_policy(FlushPolicy::Manual);
+        let (test, ..) = TestCluster::over_a_flushed_site(seed as u64, 1 + seed as u32 % 3, flushing, populate);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        test.run(0, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            own.unlink(d, "inner").await.expect("removed");
+            own.unlink(ROOT, "top").await.expect("removed");
+        });
+        // Nothing is open any more that was opened for that.
+        pass(&test, 5 * SECOND);
+        let own = caller.clone();
+        test.world.fail_backing("", operation, ESTALE, None);
+        let reply = test.run(0, async move { flush(&own).await });
+        assert!(reply.failed > 0, "seed {seed}, {operation:?}: it says that all is done");
+        test.world.release_backing();
+        let own = caller.clone();
+        let reply = test.run(0, async move { flush(&own).await });
+        assert_eq!((reply.failed, reply.paths), (0, Vec::new()), "seed {seed}, {operation:?}");
+        let site = test.world.outsider();
+        assert_eq!(site.list(""), [b"d".to_vec()], "seed {seed}, {operation:?}");
+        assert_eq!(site.list("d"), Vec::<Vec<u8>>::new(), "seed {seed}, {operation:?}");
         test.settle();
     }
 }
