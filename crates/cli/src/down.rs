@@ -20,6 +20,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 const NANOS_PER_MS: Nanos = 1_000_000;
+/// What has happened to mounts before.
+const MOUNTS_OUT: &str = "what was mounted on this machine is out of the tree, and 'tabane mount DIR' brings it back\n";
 const WAYS_OUT: &str = "mend that and say 'tabane down' again, 'tabane down --discard' to lose what is here alone, or \
                         'tabane down --keep' to stop the servers and keep all of it";
 
@@ -39,12 +41,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let reactor = open_reactor()?;
         let carried = carry_back(&reactor, &directory, directory.cluster()?, std::future::pending());
         let failed = carried.map_err(|failure| match failure {
-            Failure::Failed(words) => Failure::Failed(format!("nothing was stopped: {words}\n{WAYS_OUT}")),
+            Failure::Failed(words) => Failure::Failed(format!("nothing was stopped: {words}\n{MOUNTS_OUT}{WAYS_OUT}")),
             other => other,
         })?;
         if failed > 0 {
             let failed = plural(failed, "change");
-            eprintln!("tabane: down: {failed} could not be carried back, and nothing was stopped\n{WAYS_OUT}");
+            let words = "could not be carried back, and nothing was stopped";
+            eprintln!("tabane: down: {failed} {words}\n{MOUNTS_OUT}{WAYS_OUT}");
             return Err(Failure::Said(SOME_FAILED));
         }
         if arguments.flag("verify") {

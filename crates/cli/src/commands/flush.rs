@@ -14,6 +14,8 @@ use std::io::IsTerminal;
 /// Exit status when some changes could not be carried back.
 pub const SOME_FAILED: u8 = 3;
 const LINE_INTERVAL: Nanos = 5_000_000_000;
+/// When nothing has gone for so long it is said, and after each such time once more.
+const STALL: Nanos = 10_000_000_000;
 
 /// A bar on a terminal, else a line every few seconds.
 struct Shown {
@@ -22,6 +24,9 @@ struct Shown {
     bar: Option<ProgressBar>,
     last_line: Cell<Nanos>,
     is_wanted: bool,
+    /// What had gone when something last did, changes and bytes, and when that was or was last said.
+    gone: Cell<(u64, u64)>,
+    since: Cell<Nanos>,
 }
 
 impl Shown {
@@ -34,10 +39,33 @@ impl Shown {
             }
             bar
         });
-        Shown { reactor: reactor.clone(), started: reactor.now(), bar, last_line: Cell::new(reactor.now()), is_wanted }
+        let now = reactor.now();
+        let (last_line, gone, since) = (Cell::new(now), Cell::default(), Cell::new(now));
+        Shown { reactor: reactor.clone(), started: now, bar, last_line, is_wanted, gone, since }
+    }
+
+    /// Says so if nothing goes any more, whoever looks on.
+    fn tell_stall(&self, report: &FlushReport) {
+        let (gone, now) = ((report.done + report.failed, report.bytes), self.reactor.now());
+        if self.gone.replace(gone) != gone {
+            self.since.set(now);
+        } else if now - self.since.get() >= STALL {
+            self.since.set(now);
+            let words = format!(
+                "nothing has reached the backing directory for {}, and {} left; 'tabane status' names the calls there \
+                 that take long, and what can't go",
+                duration_words(STALL),
+                are(report.left)
+            );
+            match &self.bar {
+                Some(bar) => bar.println(words),
+                None => eprintln!("tabane: flush: {words}"),
+            }
+        }
     }
 
     fn tell(&self, report: &FlushReport) {
+        self.tell_stall(report);
         let elapsed = self.reactor.now() - self.started;
         let rate = (report.bytes as f64 * 1e9 / elapsed.max(1) as f64) as u64;
         let left = match report.done {
