@@ -5,7 +5,7 @@ The site is crates/fuse/examples/site.rs, a FUSE mount over a directory with fil
 mounts, calls that never return. Each check prints a line with how long it took. As a user who may mount.
 
     cargo build --release -p tabane-fuse --example site
-    python3 scripts/site_faults.py --programs target/release [--site PROGRAM] [--only NAME] [--full]
+    python3 scripts/site_faults.py --programs target/release [--site PROGRAM] [--only NAME] [--seed N] [--full]
 
 Exit status 1: something was not as it ought to be, with the reasons.
 """
@@ -34,6 +34,10 @@ BOUNDED_SECONDS = 4 * TIMEOUT_MS / 1000 + 2
 # `down` waits for servers to end by themselves, then for its signals to be heeded.
 DOWN_SECONDS = 15
 CALL_SIZE = 256 << 10
+# What fails in bad moments. Errors that say that something is not there would be believed.
+OPERATIONS = "* * lookup getattr setattr mkdir create open read write fsync flush rename unlink rmdir".split()
+OPERATIONS += ["opendir", "readdir", "fsyncdir", "statfs", "getxattr", "setxattr", "listxattr"]
+ERRORS = ["EIO", "EIO", "ESTALE", "ENOSPC", "EDQUOT", "EROFS", "ETIMEDOUT"]
 SIZES = [0, 10, 5_000, 70_000, 300_000, 1_500_000, 3_000_000]
 
 
@@ -220,10 +224,11 @@ def is_running(pid):
 class Checks:
     """One method each, in the order in which they run over one cluster."""
 
-    def __init__(self, site, cluster, is_full, ground):
+    def __init__(self, site, cluster, is_full, ground, seed):
         self.site, self.cluster, self.ground = site, cluster, ground
-        self.draw = random.Random(7)
+        self.draw = random.Random(seed)
         self.count = 60 if is_full else 14
+        self.rounds = 60 if is_full else 4
         self.large = 40_000_000 if is_full else 4_000_000
 
     def populate(self):
@@ -239,6 +244,8 @@ class Checks:
             self.behind(f"hang-look/{name}", 1_000)
             self.behind(f"else/{name}", 500_000)
         self.behind("hang/end", 1_000)
+        for path in ["stale-removal/in", "stale-removal/deep/in", "stale-removal-top"]:
+            self.behind(path, 1_000)
         self.behind("large/updated", self.large)
 
     def behind(self, path, size):
@@ -367,6 +374,21 @@ class Checks:
             self.cluster.reads(f"/stale/{name}", self.bytes_behind(f"stale/{name}"))
         return f"told ({listed.stderr.strip()}), and after it all is there"
 
+    def stale_removal(self):
+        """Files are removed here while all is stale there: a flush says that it can't remove them, or does later."""
+        names = ["stale-removal/in", "stale-removal/deep/in", "stale-removal-top"]
+        self.cluster.must("rm", *(f"/{name}" for name in names))
+        self.site.control("error * ESTALE")
+        flush = self.cluster.call("flush", "--wait")
+        self.site.control()
+        self.cluster.flush()
+        left = [name for name in names if (self.site.source / name).exists()]
+        told = (flush.stdout.decode() + flush.stderr).strip()
+        words = f"a flush with ESTALE ended with status {flush.returncode}: {told}"
+        expect(not left, f"removed here, and at the site after two flushes: {', '.join(left)}; {words}")
+        expect(flush.returncode == 3, f"nothing can be removed, but {words}")
+        return "it is listed, and removed after it"
+
     def refused(self, rule, number, directory):
         """What is made while the site refuses: listed with the reason, read here, and gone there after it."""
         self.cluster.must("mkdir", f"/{directory}")
@@ -403,6 +425,91 @@ class Checks:
     def readonly(self):
         """The site is read-only."""
         return self.refused("readonly", errno.EROFS, "made-readonly")
+
+    def bad_moment(self):
+        """Rules for a while: errors, delays and a hang, each of some operation, some of them below one directory."""
+        rules = []
+        for _ in range(self.draw.choice([1, 1, 2, 3])):
+            path = self.draw.choice(["", "", " /mixed/a", " /mixed/b"])
+            operation, error = self.draw.choice(OPERATIONS), self.draw.choice(ERRORS)
+            rule = self.draw.choice([f"error {operation} {error}", f"error {operation} {error}", f"hang {operation}"])
+            rules.append(self.draw.choice([rule, rule, rule, rule, "full", "readonly", "delay * 3ms"]) + path)
+        return rules
+
+    def mixed_changes(self, files):
+        """Makes, replaces, cuts, moves and removes files below the mount, and says so in `files`."""
+        top = self.cluster.mount / "mixed"
+        for _ in range(12):
+            old = self.draw.choice(sorted(files) or [None])
+            new = f"{self.draw.choice('ab')}/{self.draw.choice(['', 'deep/'])}f{self.draw.randrange(30)}"
+            act = self.draw.choice(["write", "write", "change", "cut", "move", "remove"]) if old else "write"
+            (top / new).parent.mkdir(parents=True, exist_ok=True)
+            if act == "write":
+                files[new] = self.draw.randbytes(self.draw.choice(SIZES))
+                (top / new).write_bytes(files[new])
+            elif act == "change":
+                data, piece = bytearray(files[old]), self.draw.randbytes(3_000)
+                offset = self.draw.randrange(len(data) + 1)
+                data[offset : offset + len(piece)] = piece
+                with open(top / old, "r+b", buffering=0) as file:
+                    file.seek(offset)
+                    file.write(piece)
+                files[old] = bytes(data)
+            elif act == "cut":
+                files[old] = files[old][: self.draw.randrange(len(files[old]) + 1)]
+                os.truncate(top / old, len(files[old]))
+            elif act == "move":
+                os.rename(top / old, top / new)
+                files[new] = files.pop(old)
+            else:
+                os.unlink(top / old)
+                del files[old]
+
+    def mixed(self):
+        """Anything fails or hangs for a while, during flushes and during reads: no byte is wrong, none is lost."""
+        top, files, failed, refused = self.cluster.mount / "mixed", {}, 0, 0
+        top.mkdir()
+        for number in range(self.rounds):
+            self.mixed_changes(files)
+            rules = self.bad_moment()
+            about = f"round {number}, with {rules}"
+            self.site.control(*rules)
+            flush = self.cluster.begin(self.cluster.tabane, "flush", "--wait")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                flush.wait(0.4)
+            self.site.control()
+            out, err = flush.communicate(timeout=COMMAND_SECONDS)
+            self.cluster.begun.discard(flush)
+            expect(flush.returncode in [0, 3], f"{about}: flush: status {flush.returncode}: {out} {err}")
+            failed += flush.returncode == 3
+            again = self.cluster.call("flush", "--wait")
+            end = time.monotonic() + 10
+            # What was replaced while it was open is held for a moment after its close.
+            while again.returncode and time.monotonic() < end:
+                time.sleep(0.2)
+                again = self.cluster.call("flush", "--wait")
+            expect(again.returncode == 0, f"{about}: flushes for 10 s after it: {again.stderr}")
+            for root in [self.site.source / "mixed", top]:
+                found = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+                rest, missing = found.keys() - files.keys(), files.keys() - found.keys()
+                words = f"{again.stdout.decode().strip()}; {sorted(rest)} are there, {sorted(missing)} are not"
+                expect(not rest and not missing, f"{about}: below {root}, after \"{words}\"")
+                for path, data in files.items():
+                    expect(found[path].read_bytes() == data, f"{about}: {root}/{path} has other bytes")
+            self.cluster.call("evict", "/mixed")
+            rules = [rule for rule in self.bad_moment() if not rule.startswith("hang")]
+            self.site.control(*rules)
+            for path, data in files.items():
+                try:
+                    got = (top / path).read_bytes()
+                except OSError:
+                    refused += 1
+                    continue
+                expect(got == data, f"round {number}, with {rules}: {path} is read with other bytes")
+            self.site.control()
+            for path, data in files.items():
+                expect((top / path).read_bytes() == data, f"{path} has other bytes after {rules}")
+        return f"{self.rounds} rounds, {failed} flushes and {refused} reads failed, and all is there"
 
     def hang(self):
         """Calls never return: who wants what they are about is told in time, status names them, others are served."""
@@ -472,8 +579,8 @@ class Checks:
         return f"down took {down.seconds:.1f} s{words}"
 
 
-CHECKS = ["slow", "read_error", "write_error", "sync_error", "update_error", "stale", "full", "readonly"]
-CHECKS += ["hang", "hang_flush", "hang_down"]
+CHECKS = ["slow", "read_error", "write_error", "sync_error", "update_error", "stale", "stale_removal", "full"]
+CHECKS += ["readonly", "mixed", "hang", "hang_flush", "hang_down"]
 
 
 def main():
@@ -481,7 +588,8 @@ def main():
     described.add_argument("--programs", required=True, help="directory with tabane, such as target/release")
     described.add_argument("--site", help="the example site (default: examples/site below --programs)")
     described.add_argument("--only", choices=CHECKS, action="append", help="one check; may be given several times")
-    described.add_argument("--full", action="store_true", help="more and larger files")
+    described.add_argument("--full", action="store_true", help="more and larger files, and more rounds")
+    described.add_argument("--seed", type=int, default=7, help="of contents and of what is drawn (default: 7)")
     given = described.parse_args()
     tabane = pathlib.Path(given.programs).resolve() / "tabane"
     program = pathlib.Path(given.site).resolve() if given.site else tabane.parent / "examples/site"
@@ -495,7 +603,7 @@ def main():
         ground = pathlib.Path(name).resolve()
         site = Site(program, ground)
         cluster = Cluster(tabane, site, ground)
-        checks = Checks(site, cluster, given.full, ground)
+        checks = Checks(site, cluster, given.full, ground, given.seed)
         try:
             checks.populate()
             site.start()
