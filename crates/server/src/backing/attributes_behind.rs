@@ -56,7 +56,7 @@ impl Core {
     ) -> Result<(), Failure> {
         let backing = self.backing();
         let is_none = |error: &BackingError| {
-            error.is_unsupported() || error.is_no_xattr() || error.is_refused() || error.is_gone()
+            error.is_unsupported() || error.is_no_xattr() || error.is_refused() || error.is_missing()
         };
         // Where its directory is gone nothing is to be had of it.
         let Ok(opened) = self.open_parent_of(old).await else { return Ok(()) };
