@@ -435,8 +435,8 @@ impl Core {
         }
     }
 
-    /// The failure of a request that waits for the tree for too long; it names the call that takes longest of those that
-    /// are about one thing.
+    /// The failure of a request that waits for the tree for too long; it names the call that takes longest of those
+    /// that are about one thing.
     pub fn late(&self) -> Failure {
         let calls = self.backing.as_ref().map(BackingUse::calls).unwrap_or_default();
         let of_one = calls.iter().find(|call| !call.is_of_several);
