@@ -551,7 +551,9 @@ class Checks:
         except subprocess.TimeoutExpired:
             words = "flush waits for more than three time-outs"
         self.site.control()
-        flush.communicate(timeout=COMMAND_SECONDS)
+        _, told = flush.communicate(timeout=COMMAND_SECONDS)
+        if flush.returncode != 3:
+            expect(b"nothing has reached the backing directory for" in told, f"flush waits without a word: {told}")
         self.cluster.begun.discard(flush)
         self.cluster.flush()
         for path, wanted in data.items():

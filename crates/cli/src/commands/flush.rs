@@ -13,9 +13,8 @@ use std::io::IsTerminal;
 
 /// Exit status when some changes could not be carried back.
 pub const SOME_FAILED: u8 = 3;
+/// Between two lines of those who want them, and of those that say that nothing goes any more.
 const LINE_INTERVAL: Nanos = 5_000_000_000;
-/// When nothing has gone for so long it is said, and after each such time once more.
-const STALL: Nanos = 10_000_000_000;
 
 /// A bar on a terminal, else a line every few seconds.
 struct Shown {
@@ -24,9 +23,10 @@ struct Shown {
     bar: Option<ProgressBar>,
     last_line: Cell<Nanos>,
     is_wanted: bool,
-    /// What had gone when something last did, changes and bytes, and when that was or was last said.
+    /// What had gone when something last did, changes and bytes; when that was, and when it was last said.
     gone: Cell<(u64, u64)>,
     since: Cell<Nanos>,
+    told: Cell<Nanos>,
 }
 
 impl Shown {
@@ -40,8 +40,8 @@ impl Shown {
             bar
         });
         let now = reactor.now();
-        let (last_line, gone, since) = (Cell::new(now), Cell::default(), Cell::new(now));
-        Shown { reactor: reactor.clone(), started: now, bar, last_line, is_wanted, gone, since }
+        let [last_line, since, told] = [now; 3].map(Cell::new);
+        Shown { reactor: reactor.clone(), started: now, bar, last_line, is_wanted, gone: Cell::default(), since, told }
     }
 
     /// Says so if nothing goes any more, whoever looks on.
@@ -49,13 +49,14 @@ impl Shown {
         let (gone, now) = ((report.done + report.failed, report.bytes), self.reactor.now());
         if self.gone.replace(gone) != gone {
             self.since.set(now);
-        } else if now - self.since.get() >= STALL {
-            self.since.set(now);
+            self.told.set(now);
+        } else if now - self.told.get() >= LINE_INTERVAL {
+            self.told.set(now);
+            let left = if report.left > 0 { format!(", and {} left", are(report.left)) } else { String::new() };
             let words = format!(
-                "nothing has reached the backing directory for {}, and {} left; 'tabane status' names the calls there \
-                 that take long, and what can't go",
-                duration_words(STALL),
-                are(report.left)
+                "nothing has reached the backing directory for {}{left}; 'tabane status' names the calls there that \
+                 take long, and what can't go",
+                duration_words(now - self.since.get())
             );
             match &self.bar {
                 Some(bar) => bar.println(words),
