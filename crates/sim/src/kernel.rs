@@ -26,8 +26,9 @@ pub struct Kernel {
     epoch: Cell<u64>,
     /// Own changes that have begun or ended.
     version: Cell<u64>,
-    /// Own changes that are under way.
+    /// Own changes that are under way, and those of them that are of names in the root directory.
     changing: Cell<u64>,
+    naming: Cell<u64>,
     /// Looks that were answered from here.
     hits: Cell<u64>,
 }
@@ -59,6 +60,7 @@ struct Beginning {
     version: u64,
     generation: Option<u64>,
     is_changing: bool,
+    is_naming: bool,
 }
 
 impl Kernel {
@@ -94,6 +96,7 @@ impl Kernel {
             version: self.version.get(),
             generation,
             is_changing: self.changing.get() > 0,
+            is_naming: self.naming.get() > 0,
         };
         let found = file_system.lookup_at(FileId::ROOT, name.as_bytes()).await;
         let attributes = match &found {
@@ -102,6 +105,8 @@ impl Kernel {
             // Another reply may have told what a change has made of it.
             Ok(_) if beginning.is_changing => return found,
             Ok(attributes) => Some(attributes.clone()),
+            // A kernel has locked the directory for the change, and looks when that is over.
+            Err(_) if beginning.is_naming => return found,
             Err(error) if error.status == Status::NotFound => None,
             Err(_) => return found,
         };
@@ -122,6 +127,7 @@ impl Kernel {
     /// Something of our own begins.
     pub fn note_beginning(&self, action: &Action) {
         self.changing.set(self.changing.get() + u64::from(self.note_own(action)));
+        self.naming.set(self.naming.get() + u64::from(names_in_root(action)));
     }
 
     /// Something of our own begins or ends; whether it is a change.
@@ -165,10 +171,16 @@ impl Kernel {
     /// After a change of our own of which nobody knows whether it has happened nothing of what was told counts any more.
     pub async fn note_outcome(&self, file_system: &FileSystem, action: &Action, outcome: &Outcome) {
         self.changing.set(self.changing.get() - u64::from(self.note_own(action)));
+        self.naming.set(self.naming.get() - u64::from(names_in_root(action)));
         if matches!(outcome, Outcome::Unknown(_)) {
             file_system.give_back_entries().await;
         }
     }
+}
+
+/// Whether an action makes a name in the root directory.
+fn names_in_root(action: &Action) -> bool {
+    made_in(action).is_some_and(|path| path.parts.len() == 1)
 }
 
 /// The path of what an action makes, and nothing else.
