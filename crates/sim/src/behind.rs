@@ -4,8 +4,8 @@
 //!
 //! Servers say which ids they gave to what they took up (`Server::taken_up`); only then the history's first operations
 //! name them. What was given up, for there were too many names, and taken up again has several ids, of which the
-//! history gets the first one wherever it has another. Power is not lost in these runs: what was taken up and lost would
-//! be taken up anew, with another id, which no model of names knows of.
+//! history gets the first one wherever it has another. Power is not lost in these runs: what was taken up and lost
+//! would be taken up anew, with another id, which no model of names knows of.
 
 use crate::history::{Action, History, Outcome, Path};
 use crate::pattern::{self, Tag};

@@ -13,82 +13,32 @@ use std::{fs, io};
 /// After so long a call that is held up looks again whether it still is.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The operations of linux/fuse.h that there are faults and counts for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    Lookup,
-    Getattr,
-    Setattr,
-    Readlink,
-    Mknod,
-    Mkdir,
-    Symlink,
-    Link,
-    Unlink,
-    Rmdir,
-    Rename,
-    Create,
-    Open,
-    Read,
-    Write,
-    Flush,
-    Release,
-    Fsync,
-    Fallocate,
-    Lseek,
-    Opendir,
-    Readdir,
-    Readdirplus,
-    Releasedir,
-    Fsyncdir,
-    Statfs,
-    Setxattr,
-    Getxattr,
-    Listxattr,
-    Removexattr,
+macro_rules! operations {
+    ($($name:ident)*) => {
+        /// The operations of linux/fuse.h that there are faults and counts for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Operation {
+            $($name,)*
+        }
+
+        impl Operation {
+            /// In the order of their declaration.
+            pub const ALL: &[Operation] = &[$(Operation::$name,)*];
+        }
+    };
+}
+
+operations! {
+    Lookup Getattr Setattr Readlink Mknod Mkdir Symlink Link Unlink Rmdir Rename Create Open Read Write Flush Release
+    Fsync Fallocate Lseek Opendir Readdir Readdirplus Releasedir Fsyncdir Statfs Setxattr Getxattr Listxattr Removexattr
 }
 
 use Operation::{
-    Create, Fallocate, Flush, Fsync, Fsyncdir, Getattr, Getxattr, Link, Listxattr, Lookup, Lseek, Mkdir, Mknod, Open,
-    Opendir, Read, Readdir, Readdirplus, Readlink, Release, Releasedir, Removexattr, Rename, Rmdir, Setattr, Setxattr,
-    Statfs, Symlink, Unlink, Write,
+    Create, Fallocate, Link, Mkdir, Mknod, Release, Releasedir, Removexattr, Rename, Rmdir, Setattr, Setxattr, Symlink,
+    Unlink, Write,
 };
 
 impl Operation {
-    /// In the order of their declaration.
-    pub const ALL: [Operation; 30] = [
-        Lookup,
-        Getattr,
-        Setattr,
-        Readlink,
-        Mknod,
-        Mkdir,
-        Symlink,
-        Link,
-        Unlink,
-        Rmdir,
-        Rename,
-        Create,
-        Open,
-        Read,
-        Write,
-        Flush,
-        Release,
-        Fsync,
-        Fallocate,
-        Lseek,
-        Opendir,
-        Readdir,
-        Readdirplus,
-        Releasedir,
-        Fsyncdir,
-        Statfs,
-        Setxattr,
-        Getxattr,
-        Listxattr,
-        Removexattr,
-    ];
-
     pub fn name(self) -> String {
         format!("{self:?}").to_lowercase()
     }
@@ -165,9 +115,9 @@ fn operation_of(word: &str) -> Result<Option<Operation>, String> {
     if word == "*" {
         return Ok(None);
     }
-    let found = Operation::ALL.into_iter().find(|operation| operation.name() == word);
+    let found = Operation::ALL.iter().copied().find(|operation| operation.name() == word);
     found.map(Some).ok_or_else(|| {
-        let names: Vec<String> = Operation::ALL.into_iter().map(Operation::name).collect();
+        let names: Vec<String> = Operation::ALL.iter().map(|operation| operation.name()).collect();
         format!("there is no operation \"{word}\": give * for all, or one of {}", names.join(", "))
     })
 }
@@ -337,8 +287,8 @@ impl Faults {
     /// Calls so far, as a JSON object.
     pub fn counts(&self) -> String {
         let counts: HashMap<String, u64> = Operation::ALL
-            .into_iter()
-            .map(|operation| (operation.name(), self.counts[operation as usize].load(Ordering::Relaxed)))
+            .iter()
+            .map(|operation| (operation.name(), self.counts[*operation as usize].load(Ordering::Relaxed)))
             .collect();
         let all: u64 = counts.values().sum();
         let mut lines: Vec<String> = counts.into_iter().map(|(name, count)| format!("  \"{name}\": {count}")).collect();
