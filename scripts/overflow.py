@@ -167,8 +167,8 @@ def compare(site, worker):
 
 
 def work(programs, cluster, site, number, end, barrier, counts):
-    worker = Worker(Files(programs, cluster), number, end)
     try:
+        worker = Worker(Files(programs, cluster), number, end)
         worker.run()
         counts[number] = worker.records
         barrier.wait()
