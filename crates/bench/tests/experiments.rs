@@ -290,7 +290,17 @@ fn simulated_snapshots_meet_the_bandwidth_of_the_site() {
     assert!(rate("direct", "chunk", 16) < 1.3 * rate("direct", "chunk", 4), "{lines:?}");
     assert!(rate("direct", "chunk", 16) < 1e9, "{lines:?}");
     assert!(rate("never", "chunk", 16) > 1.5e9, "{lines:?}");
-    assert!(rate("direct", "view", 16) < 0.5 * rate("direct", "chunk", 16), "{lines:?}");
+    // Eight calls of a process on one file are under way at a time, and hide a part of what a change of hands costs.
+    assert!(rate("direct", "view", 16) < 0.75 * rate("direct", "chunk", 16), "{lines:?}");
+    let view_at = |stripe_us: u32| {
+        let site = format!("--model=site_gbit_per_s=8,stripe_us={stripe_us}");
+        let alone = ["--layout=view", "--targets=direct", "--servers=16", &site];
+        let lines = self::lines(&[&arguments[..2], &arguments[3..], &alone].concat());
+        assert_eq!(lines.len(), 1);
+        number(&lines[0], "bytes") / number(&lines[0], "write_seconds")
+    };
+    assert!(view_at(0) > 0.9 * rate("direct", "chunk", 16), "rows cost nothing else");
+    assert!(view_at(200) < 0.5 * rate("direct", "chunk", 16));
     picture.assert_says(&["simulated", "Site: 8 Gbit/s", "servers", "MiB per second", "seconds", "direct, chunk"]);
 }
 
