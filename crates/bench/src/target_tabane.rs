@@ -154,7 +154,7 @@ impl Target for Tabane {
 
     fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<()> {
         let mut note = |entry: &DirectoryEntry| on_entry(&entry.name, entry.kind == Kind::Directory);
-        self.client.read_directory(directory.as_bytes(), &mut note).map_err(words)
+        self.client.read_directory(directory.as_bytes(), false, &mut note).map_err(words)
     }
 
     fn space(&self) -> Result<Space> {

@@ -99,7 +99,7 @@ async fn names(files: &FileSystem, directory: &[u8], pattern: &[u8], directories
     };
     let path = if directory.is_empty() { b"/" } else { directory };
     // A directory that can't be read matches nothing, as in a shell; the command says what it misses.
-    let _ = files.read_directory(path, &mut take).await;
+    let _ = files.read_directory(path, false, &mut take).await;
     names.sort_unstable();
     names
 }

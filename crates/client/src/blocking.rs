@@ -98,8 +98,13 @@ impl Client {
     }
 
     /// Lists a directory; see `FileSystem::read_directory`. `on_entry` may use the client.
-    pub fn read_directory(&self, path: &[u8], on_entry: &mut dyn FnMut(&DirectoryEntry) -> bool) -> Result<()> {
-        let stream = self.open_directory(path, true)?;
+    pub fn read_directory(
+        &self,
+        path: &[u8],
+        with_attributes: bool,
+        on_entry: &mut dyn FnMut(&DirectoryEntry) -> bool,
+    ) -> Result<()> {
+        let stream = self.open_directory(path, with_attributes)?;
         self.drain(stream, on_entry)
     }
 
@@ -129,7 +134,7 @@ impl Client {
 
 /// Blocking twins of the async operations of the same names.
 macro_rules! blocking {
-    ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+    ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty;)*) => {
         impl Client {
             $(
                 $(#[$meta])*
@@ -303,9 +308,14 @@ blocking! {
     /// See `FileSystem::remove_extended_id`.
     fn remove_extended_id(id: FileId, name: &[u8]) -> Result<()>;
     /// See `FileSystem::open_directory_id`.
-    fn open_directory_id(directory: FileId, with_attributes: bool) -> Result<DirectoryListing>;
+    fn open_directory_id(directory: FileId) -> Result<DirectoryListing>;
     /// See `FileSystem::entries_from`.
-    fn entries_from(listing: &mut DirectoryListing, position: u64, count_max: usize) -> Result<Vec<DirectoryEntry>>;
+    fn entries_from(
+        listing: &mut DirectoryListing,
+        position: u64,
+        count_max: usize,
+        with_attributes: bool,
+    ) -> Result<Vec<DirectoryEntry>>;
     /// See `FileSystem::stat_file_system`.
     fn stat_file_system() -> Result<Vec<FileSystemReply>>;
     /// See `FileSystem::stat_server`.

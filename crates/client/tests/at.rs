@@ -114,8 +114,8 @@ fn directories_of_others() {
         for (index, status) in statuses.into_iter().enumerate() {
             assert_eq!(status.expect_err("removed").status, Status::NotFound, "operation {index}");
         }
-        let mut listing = fs.open_directory_id(gone, true).await.expect("nobody is asked yet");
-        assert_eq!(fs.entries_from(&mut listing, 0, 10).await.expect("is empty"), []);
+        let mut listing = fs.open_directory_id(gone).await.expect("nobody is asked yet");
+        assert_eq!(fs.entries_from(&mut listing, 0, 10, true).await.expect("is empty"), []);
         for name in [&b"inner"[..], b"first"] {
             fs.lookup_at(moved, name).await.expect("is where it was");
         }
@@ -187,15 +187,15 @@ fn listings() {
         for index in 0..300 {
             fs.open_at(directory, format!("file {index}").as_bytes(), &creating()).await.expect("made");
         }
-        let mut listing = fs.open_directory_id(directory, true).await.expect("opened");
-        let all = fs.entries_from(&mut listing, 0, 1000).await.expect("listed");
+        let mut listing = fs.open_directory_id(directory).await.expect("opened");
+        let all = fs.entries_from(&mut listing, 0, 1000, true).await.expect("listed");
         assert_eq!(all.iter().map(|entry| &entry.name).collect::<BTreeSet<_>>().len(), 300);
         assert_eq!(all.len(), 300);
         assert!(all.windows(2).all(|pair| pair[0].next_cursor < pair[1].next_cursor));
         let mut seen = Vec::new();
         let mut position = 2;
         loop {
-            let page = fs.entries_from(&mut listing, position, 7).await.expect("listed");
+            let page = fs.entries_from(&mut listing, position, 7, true).await.expect("listed");
             // The reader has room for some of them only.
             let Some(last) = page.get(..page.len().min(4)).and_then(|taken| taken.last()) else { break };
             position = last.next_cursor;
@@ -203,15 +203,15 @@ fn listings() {
         }
         assert_eq!(seen, all.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>());
         for index in [299, 0, 150, 17, 151] {
-            let page = fs.entries_from(&mut listing, all[index].next_cursor, 1).await.expect("listed");
+            let page = fs.entries_from(&mut listing, all[index].next_cursor, 1, true).await.expect("listed");
             assert_eq!(page.first().map(|entry| &entry.name), all.get(index + 1).map(|entry| &entry.name));
         }
         fs.unlink_at(directory, &all[0].name).await.expect("removed");
-        let again = fs.entries_from(&mut listing, 0, 1000).await.expect("listed");
+        let again = fs.entries_from(&mut listing, 0, 1000, true).await.expect("listed");
         assert_eq!(again[0].name, all[1].name);
         let file = again[0].id;
-        let mut listing = fs.open_directory_id(file, true).await.expect("nobody is asked yet");
-        let refused = fs.entries_from(&mut listing, 0, 1).await.expect_err("a file");
+        let mut listing = fs.open_directory_id(file).await.expect("nobody is asked yet");
+        let refused = fs.entries_from(&mut listing, 0, 1, true).await.expect_err("a file");
         assert_eq!(refused.status, Status::NotDirectory);
     });
 }

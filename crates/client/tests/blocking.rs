@@ -56,7 +56,7 @@ fn threads_share_a_client_of(cluster: &Real) {
     }
     let mut names = Vec::new();
     other
-        .read_directory(b"/d", &mut |entry| {
+        .read_directory(b"/d", true, &mut |entry| {
             // A callback may use the client itself.
             assert!(other.stat_entry(entry).expect("is there").size > 0);
             names.push(entry.name.clone());

@@ -310,7 +310,7 @@ fn hostile_submissions() {
         names.push(entry.name.clone());
         true
     };
-    honest.read_directory(b"/d", &mut note).expect("listed");
+    honest.read_directory(b"/d", true, &mut note).expect("listed");
     assert_eq!(names, [b"f".to_vec()]);
     for client in [honest, cluster.client()] {
         let file = client.open(b"/d/f", &OpenHow::reading()).expect("is there");

@@ -426,7 +426,7 @@ fn count_names(client: &Client, path: &[u8]) -> u32 {
         count += 1;
         true
     };
-    client.read_directory(path, &mut note).expect("listed");
+    client.read_directory(path, true, &mut note).expect("listed");
     count
 }
 

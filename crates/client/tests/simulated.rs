@@ -65,7 +65,7 @@ fn round_trips() {
     let (result, trips) = guest.run(async |fs| fs.rmdir(b"/a/b/c/d").await);
     result.expect("removed");
     count("rmdir", 1, trips);
-    let (result, trips) = guest.run(async |fs| fs.read_directory(b"/a/b/c", &mut |_| true).await);
+    let (result, trips) = guest.run(async |fs| fs.read_directory(b"/a/b/c", true, &mut |_| true).await);
     result.expect("listed");
     count("readdir", 3, trips);
     let (result, trips) = guest.run(async |fs| fs.read_directory_server(b"/a/b/c", 1, false, &mut |_| true).await);
@@ -331,7 +331,7 @@ fn stale_directories() {
     two.get(async |fs| fs.mkdir(b"/l", 0o755).await).expect("made");
     one.get(async |fs| fs.stat(b"/l/.").await).expect("is there");
     two.get(async |fs| fs.rmdir(b"/l").await).expect("removed");
-    let error = one.get(async |fs| fs.read_directory(b"/l", &mut |_| true).await).expect_err("is gone");
+    let error = one.get(async |fs| fs.read_directory(b"/l", true, &mut |_| true).await).expect_err("is gone");
     assert_eq!(error.status, Status::NotFound);
     two.get(async |fs| fs.mkdir(b"/l", 0o755).await).expect("made again");
     one.get(async |fs| fs.stat(b"/l/.").await).expect("is there again");
@@ -358,7 +358,7 @@ fn listings() {
         .expect("made");
     let (entries, trips) = guest.run(async |fs| {
         let mut entries = Vec::new();
-        fs.read_directory(b"/d", &mut |entry| {
+        fs.read_directory(b"/d", true, &mut |entry| {
             entries.push(entry.clone());
             true
         })
@@ -393,7 +393,7 @@ fn listings() {
             seen += 1;
             seen < 10
         };
-        fs.read_directory(b"/d", &mut stop_early).await.expect("listed");
+        fs.read_directory(b"/d", true, &mut stop_early).await.expect("listed");
         seen
     });
     assert_eq!(seen, 10);

@@ -49,7 +49,7 @@ fn type_of(kind: Kind) -> u32 {
 impl Work<'_> {
     pub async fn open_directory(&mut self, header: &Header, _input: Input<'_>) -> Handled {
         let directory = file_of(header.node);
-        let open = async |files: &client::FileSystem| files.open_directory_id(directory, true).await;
+        let open = async |files: &client::FileSystem| files.open_directory_id(directory).await;
         let listing = self.for_caller(header, open).await?;
         let listing = Listing { state: Mutex::new(Some(listing)), user: self.mounted.callers.of(header) };
         let handle = self.mounted.listings.insert(listing);
@@ -85,7 +85,7 @@ impl Work<'_> {
         let mut state = listing.state().take().ok_or(Errno(libc::EBUSY))?;
         let entries = self
             .run_as(&listing.user, async |files| {
-                let mut entries = files.entries_from(&mut state, request.offset, count_max).await?;
+                let mut entries = files.entries_from(&mut state, request.offset, count_max, tells_attributes).await?;
                 if tells_attributes {
                     files.complete_entries(&mut entries).await?;
                 }

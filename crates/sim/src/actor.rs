@@ -356,7 +356,7 @@ impl Client {
                 self.file_system.read_directory_server(path, server, true, &mut on_entry).await?;
             }
         } else {
-            self.file_system.read_directory(path, &mut on_entry).await?;
+            self.file_system.read_directory(path, false, &mut on_entry).await?;
         }
         if self.sabotage == Sabotage::HideNames {
             entries.pop();

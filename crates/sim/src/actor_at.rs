@@ -52,10 +52,11 @@ impl Client {
 
 async fn list(file_system: &FileSystem) -> client::Result<Outcome> {
     let mut entries = Vec::new();
-    let mut listing = file_system.open_directory_id(FileId::ROOT, true).await?;
+    let mut listing = file_system.open_directory_id(FileId::ROOT).await?;
     let mut position = 0;
     loop {
-        let page = file_system.entries_from(&mut listing, position, PAGE).await?;
+        // As kernels do, which ask for attributes in some pages.
+        let page = file_system.entries_from(&mut listing, position, PAGE, position % 2 == 1).await?;
         let Some(last) = page.last() else { return Ok(Outcome::Entries(entries)) };
         position = last.next_cursor;
         entries.extend(page.iter().map(listed));

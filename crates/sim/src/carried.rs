@@ -69,7 +69,7 @@ pub async fn view(files: &FileSystem) -> client::Result<View> {
         let mut entries = Vec::new();
         let path = format!("/{directory}");
         files
-            .read_directory(path.as_bytes(), &mut |entry| {
+            .read_directory(path.as_bytes(), true, &mut |entry| {
                 entries.push((String::from_utf8_lossy(&entry.name).into_owned(), entry.kind));
                 true
             })

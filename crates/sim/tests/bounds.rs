@@ -58,7 +58,7 @@ async fn use_all(fs: &FileSystem, turn: usize) {
             is_listed |= entry.name == b"x";
             true
         };
-        fs.read_directory(directory.as_bytes(), &mut look).await.expect("listed");
+        fs.read_directory(directory.as_bytes(), true, &mut look).await.expect("listed");
         assert!(is_listed, "{directory}");
     }
 }

@@ -163,7 +163,7 @@ fn orphans() {
             kinds.push(entry.kind);
             true
         };
-        files.read_directory(b"/lost+found", &mut note).await.expect("listed");
+        files.read_directory(b"/lost+found", false, &mut note).await.expect("listed");
         kinds.sort_unstable_by_key(|kind| *kind as u8);
         kinds
     });
@@ -233,7 +233,7 @@ fn circles() {
             count += 1;
             true
         };
-        files.read_directory(b"/lost+found", &mut note).await.expect("listed");
+        files.read_directory(b"/lost+found", false, &mut note).await.expect("listed");
         count
     });
     assert_eq!(count, 1);

@@ -112,7 +112,7 @@ fn names(harness: &Harness, directory: &'static str) -> BTreeSet<String> {
             assert!(names.insert(String::from_utf8_lossy(&entry.name).into_owned()), "a name is shown twice");
             true
         };
-        match files.read_directory(directory.as_bytes(), &mut note).await {
+        match files.read_directory(directory.as_bytes(), false, &mut note).await {
             Err(error) if error.status != Status::NotFound => panic!("{error}"),
             _ => names,
         }

@@ -211,7 +211,7 @@ fn listings_and_attributes() {
             seen += 1;
             true
         };
-        assert_eq!(cost(&fs, fs.read_directory(b"/d", &mut count)).await.0, u64::from(SERVERS), "readdir");
+        assert_eq!(cost(&fs, fs.read_directory(b"/d", true, &mut count)).await.0, u64::from(SERVERS), "readdir");
         assert_eq!(cost(&fs, fs.read_directory_server(b"/d", 1, false, &mut |_| true)).await.0, 1, "readdir by server");
         assert_eq!(seen, 20);
         assert!(cost(&fs, fs.chmod(b"/d/1", 0o600)).await.0 <= 2, "chmod");

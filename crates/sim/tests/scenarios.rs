@@ -194,7 +194,7 @@ fn synced_directories_survive_power_loss() {
                 names.push(String::from_utf8_lossy(&entry.name).into_owned());
                 true
             };
-            let listed = fs.read_directory(b"/d", &mut note).await;
+            let listed = fs.read_directory(b"/d", true, &mut note).await;
             names.sort();
             listed.map(|()| names).map_err(|error| error.status)
         })
@@ -396,7 +396,7 @@ fn listing_of_a_restless_directory() {
         }
     });
     while done.borrow().is_none() {
-        let listing = run(&harness, &lister, async |fs| fs.read_directory(b"/d", &mut |_| true).await);
+        let listing = run(&harness, &lister, async |fs| fs.read_directory(b"/d", true, &mut |_| true).await);
         if let Err(error) = listing {
             assert_eq!(error.status, Status::NotFound, "{error}");
         }
@@ -637,7 +637,7 @@ fn listing_in_pages() {
                     fs.read_directory_server(b"/d", server, true, &mut keep).await.expect("list");
                 }
             } else {
-                fs.read_directory(b"/d", &mut keep).await.expect("list");
+                fs.read_directory(b"/d", true, &mut keep).await.expect("list");
             }
             names
         });

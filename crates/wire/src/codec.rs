@@ -203,6 +203,19 @@ impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
     }
 }
 
+/// What it holds, for fields that are large and most often absent.
+impl<T: Encode> Encode for Box<T> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        (**self).encode(out);
+    }
+}
+
+impl<'a, T: Decode<'a>> Decode<'a> for Box<T> {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        T::decode(input).map(Box::new)
+    }
+}
+
 /// Defines a message: a struct whose fields are encoded in order. Borrowing messages take the lifetime `'a`.
 #[macro_export]
 macro_rules! message {

@@ -321,7 +321,7 @@ message! {
         pub name: Name<'a>,
         /// Present on request and where the inode is on this server; `size_final` tells whether servers still have
         /// sizes to announce (then `StatId` at the home glimpses them).
-        pub attributes: Option<Attributes>,
+        pub attributes: Option<Box<Attributes>>,
         pub size_final: bool,
     }
 }

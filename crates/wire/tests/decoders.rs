@@ -204,7 +204,7 @@ fn seeds() -> Vec<Vec<u8>> {
             id: FileId(2),
             kind: Kind::Symlink,
             name,
-            attributes: Some(attributes()),
+            attributes: Some(Box::new(attributes())),
             size_final: true,
         }
         .to_bytes(),

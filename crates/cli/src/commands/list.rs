@@ -7,7 +7,7 @@ use crate::paths::{inside, join, shown, visible};
 use crate::session::Session;
 use crate::text::{mode_words, size_short, time_short};
 use crate::together::join_all;
-use client::{Attributes, FileSystem, Kind};
+use client::{Attributes, DirectoryEntry, FileSystem, Kind};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
@@ -42,7 +42,9 @@ struct Pending {
 /// One line to come.
 struct ListLine {
     name: Vec<u8>,
-    attributes: Attributes,
+    kind: Kind,
+    /// Where more than names is printed.
+    attributes: Option<Box<Attributes>>,
     target: Option<Vec<u8>>,
 }
 
@@ -81,7 +83,12 @@ impl Listing {
                     Ok(attributes) if attributes.kind == Kind::Directory && !self.directory => {
                         directories.push(path.clone());
                     }
-                    Ok(attributes) => lines.push(ListLine { name: path.clone(), attributes, target: None }),
+                    Ok(attributes) => lines.push(ListLine {
+                        name: path.clone(),
+                        kind: attributes.kind,
+                        attributes: Some(Box::new(attributes)),
+                        target: None,
+                    }),
                     Err(error) => self.say_failed(path, &error),
                 }
             }
@@ -107,8 +114,7 @@ impl Listing {
                 Ok((lines, errors)) => {
                     errors.iter().for_each(|(path, error)| self.say_failed(path, error));
                     self.print(&directory, &lines).map_err(Failure::of_output)?;
-                    let below =
-                        lines.iter().rev().filter(|line| self.recursive && line.attributes.kind == Kind::Directory);
+                    let below = lines.iter().rev().filter(|line| self.recursive && line.kind == Kind::Directory);
                     directories.extend(below.map(|line| pending(join(&directory, &line.name))));
                 }
                 Err(error) => self.say_failed(&directory, &error),
@@ -137,15 +143,20 @@ impl Listing {
     }
 
     async fn lines_of(&self, directory: &[u8]) -> client::Result<(Vec<ListLine>, Vec<FailedName>)> {
-        let mut stream = self.files.open_directory(directory, true).await?;
+        let needs_attributes = self.long || self.json;
+        let mut stream = self.files.open_directory(directory, needs_attributes).await?;
         let (mut lines, mut errors) = (Vec::new(), Vec::new());
         while !stream.is_at_end() {
             let mut page = self.files.next_page(&mut stream).await?;
             page.retain(|entry| self.all || !entry.name.starts_with(b"."));
-            errors.extend(self.files.complete_listed(directory, &mut page).await?);
-            // What is gone meanwhile is not listed.
-            let known = page.into_iter().filter_map(|entry| Some((entry.name, entry.attributes?)));
-            lines.extend(known.map(|(name, attributes)| ListLine { name, attributes, target: None }));
+            if needs_attributes {
+                errors.extend(self.files.complete_listed(directory, &mut page).await?);
+                // What is gone meanwhile is not listed.
+                page.retain(|entry| entry.attributes.is_some());
+            }
+            let line =
+                |DirectoryEntry { name, kind, attributes, .. }| ListLine { name, kind, attributes, target: None };
+            lines.extend(page.into_iter().map(line));
         }
         lines.sort_unstable_by(|left, right| left.name.cmp(&right.name));
         self.add_targets(directory, &mut lines).await;
@@ -157,8 +168,7 @@ impl Listing {
         if !self.long && !self.json {
             return;
         }
-        let mut links: Vec<&mut ListLine> =
-            lines.iter_mut().filter(|line| line.attributes.kind == Kind::Symlink).collect();
+        let mut links: Vec<&mut ListLine> = lines.iter_mut().filter(|line| line.kind == Kind::Symlink).collect();
         for links in links.chunks_mut(self.jobs) {
             let asked = links.iter_mut().map(async |line| {
                 line.target = self.files.readlink(&join(directory, &line.name)).await.ok();
@@ -170,7 +180,8 @@ impl Listing {
     /// `directory` is where they are.
     fn print(&mut self, directory: &[u8], lines: &[ListLine]) -> std::io::Result<()> {
         if self.json {
-            for ListLine { name, attributes, target } in lines {
+            for ListLine { name, attributes, target, .. } in lines {
+                let Some(attributes) = attributes else { continue };
                 let fields = entry(&join(directory, name), attributes, target.as_deref(), &mut self.owners);
                 writeln!(self.output, "{}", Value::Object(fields))?;
             }
@@ -183,7 +194,8 @@ impl Listing {
             }
             return Ok(());
         }
-        let rows: Vec<[String; 6]> = lines.iter().map(|line| self.columns(&line.attributes)).collect();
+        let rows: Vec<[String; 6]> =
+            lines.iter().filter_map(|line| Some(self.columns(line.attributes.as_ref()?))).collect();
         let mut widths = [0; 6];
         for row in &rows {
             for (width, column) in widths.iter_mut().zip(row) {

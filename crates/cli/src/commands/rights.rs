@@ -159,7 +159,11 @@ impl Changing {
         while !stream.is_at_end() && !self.work.is_stopped() {
             for entry in self.files.next_page(&mut stream).await? {
                 let path = join(&item.path, &entry.name);
-                self.push(RightsChange { path, attributes: entry.attributes, follow: false });
+                self.push(RightsChange {
+                    path,
+                    attributes: entry.attributes.map(|attributes| *attributes),
+                    follow: false,
+                });
             }
         }
         Ok(())

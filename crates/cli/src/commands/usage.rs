@@ -115,7 +115,7 @@ impl Sum {
             for (path, error) in self.files.complete_listed(path, &mut page).await? {
                 self.say_failed(&path, &error);
             }
-            let entries = page.into_iter().filter_map(|entry| Some((join(path, &entry.name), entry.attributes?)));
+            let entries = page.into_iter().filter_map(|entry| Some((join(path, &entry.name), *entry.attributes?)));
             let before = below.len();
             below.extend(entries);
             self.activity.add((below.len() - before) as u64);

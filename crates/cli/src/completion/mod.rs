@@ -210,7 +210,7 @@ async fn names(files: &FileSystem, directory: &[u8], start: &[u8]) -> Vec<(Vec<u
         names.len() < NAME_COUNT_MAX
     };
     // Nothing to offer is all that an error means here.
-    let _ = files.read_directory(path, &mut take).await;
+    let _ = files.read_directory(path, false, &mut take).await;
     names
 }
 

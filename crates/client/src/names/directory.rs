@@ -26,7 +26,7 @@ pub struct DirectoryEntry {
     pub id: FileId,
     pub kind: Kind,
     /// When asked for and the inode is on the server that listed it.
-    pub attributes: Option<Attributes>,
+    pub attributes: Option<Box<Attributes>>,
     /// Whether the size in `attributes` is the last word; else `FileSystem::stat_entry` asks for it.
     pub size_final: bool,
     /// The server that listed it.
@@ -75,12 +75,17 @@ impl DirectoryStream {
 }
 
 impl FileSystem {
-    /// Lists a directory, with attributes where they come for free. `on_entry` gets every entry, in no order, and ends
-    /// the listing by returning false. `.` and `..` are not listed.
+    /// Lists a directory, with attributes, if wanted, where they are at hand. `on_entry` gets every entry, in no order,
+    /// and ends the listing by returning false. `.` and `..` are not listed.
     ///
     /// Errors: `NotFound`, `NotDirectory`, and what concerns the servers.
-    pub async fn read_directory(&self, path: &[u8], on_entry: &mut dyn FnMut(&DirectoryEntry) -> bool) -> Result<()> {
-        let mut stream = self.open_directory(path, true).await?;
+    pub async fn read_directory(
+        &self,
+        path: &[u8],
+        with_attributes: bool,
+        on_entry: &mut dyn FnMut(&DirectoryEntry) -> bool,
+    ) -> Result<()> {
+        let mut stream = self.open_directory(path, with_attributes).await?;
         self.drain(&mut stream, on_entry).await
     }
 
@@ -181,7 +186,7 @@ impl FileSystem {
     /// Complete attributes of a listed entry: those that came with it if they are the last word, else its home's.
     pub async fn stat_entry(&self, entry: &DirectoryEntry) -> Result<Attributes> {
         match &entry.attributes {
-            Some(attributes) if entry.size_final => Ok(attributes.clone()),
+            Some(attributes) if entry.size_final => Ok((**attributes).clone()),
             _ => self.stat_id(entry.id).await,
         }
     }
@@ -198,7 +203,7 @@ impl FileSystem {
         for entry in entries.iter_mut().filter(|entry| entry.attributes.is_none()) {
             let path = [directory, b"/", &entry.name].concat();
             match self.lstat(&path).await {
-                Ok(attributes) => (entry.attributes, entry.size_final) = (Some(attributes), true),
+                Ok(attributes) => (entry.attributes, entry.size_final) = (Some(attributes.into()), true),
                 Err(error) if matches!(error.status, Status::NotFound | Status::StaleFile) => {}
                 Err(error) => errors.push((path, error)),
             }
@@ -214,7 +219,7 @@ impl FileSystem {
             let answers = join_all(group.iter().map(|entry| self.stat_id(entry.id))).await;
             for (entry, answer) in group.iter_mut().zip(answers) {
                 match answer {
-                    Ok(attributes) => (entry.attributes, entry.size_final) = (Some(attributes), true),
+                    Ok(attributes) => (entry.attributes, entry.size_final) = (Some(attributes.into()), true),
                     Err(error) if matches!(error.status, Status::NotFound | Status::StaleFile) => {}
                     Err(error) => return Err(error),
                 }

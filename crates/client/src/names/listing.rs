@@ -45,7 +45,6 @@ impl Shown {
 #[derive(Debug, Clone)]
 pub struct DirectoryListing {
     directory: FileId,
-    with_attributes: bool,
     /// The last tree change that was known when the user was found to be allowed to list it, until something was
     /// listed.
     known: u64,
@@ -94,28 +93,30 @@ fn cursor_of(entry: &DirectoryEntry) -> u64 {
 }
 
 impl FileSystem {
-    /// Starts a listing by id, with attributes where they come for free (`complete_entries` fetches the others).
+    /// Starts a listing by id.
     ///
     /// Errors: `AccessDenied` when the user may not list the directory; what is not a directory shows with the first
     /// entries.
-    pub async fn open_directory_id(&self, directory: FileId, with_attributes: bool) -> Result<DirectoryListing> {
+    pub async fn open_directory_id(&self, directory: FileId) -> Result<DirectoryListing> {
         let known = self.may_list(directory).await.map_err(|request_error| match goes_away(&request_error) {
             true => RequestError::local(Status::NotFound).about_file(directory),
             false => request_error.about_file(directory),
         })?;
         let share = |server| ListingShare { server, cursor: 0, end: false };
         let shown = (0..self.server_count()).map(|server| Shown { share: share(server), entries: VecDeque::new() });
-        Ok(DirectoryListing { directory, with_attributes, known, shown: shown.collect(), position: 0 })
+        Ok(DirectoryListing { directory, known, shown: shown.collect(), position: 0 })
     }
 
     /// Entries from a position on, at most `count_max`; none at the end, and of a directory that was removed. The
     /// `next_cursor` of each is the position after it. Those that the caller does not come past are kept for the next
-    /// call.
+    /// call. Those that are fetched now come with attributes, if wanted, where these are at hand (`complete_entries`
+    /// fetches the others).
     pub async fn entries_from(
         &self,
         listing: &mut DirectoryListing,
         position: u64,
         count_max: usize,
+        with_attributes: bool,
     ) -> Result<Vec<DirectoryEntry>> {
         listing.go_to(position);
         let mut taken = vec![0; listing.shown.len()];
@@ -123,7 +124,7 @@ impl FileSystem {
         while entries.len() < count_max {
             if listing.shown.iter().zip(&taken).any(|(shown, taken)| shown.entries.len() == *taken && !shown.share.end)
             {
-                let fetched = self.fetch(listing, &taken).await;
+                let fetched = self.fetch(listing, &taken, with_attributes).await;
                 fetched.map_err(|request_error| request_error.about_file(listing.directory))?;
                 if listing.shown.iter().all(|shown| shown.entries.is_empty() && shown.share.end) {
                     break;
@@ -146,10 +147,10 @@ impl FileSystem {
     }
 
     /// Asks the servers that have shown no more than was taken of them.
-    async fn fetch(&self, listing: &mut DirectoryListing, taken: &[usize]) -> Attempt<()> {
+    async fn fetch(&self, listing: &mut DirectoryListing, taken: &[usize], with_attributes: bool) -> Attempt<()> {
         let mut retries = self.servers.retries();
         while retries.again().await {
-            let request_error = match self.try_fetch(listing, taken).await {
+            let request_error = match self.try_fetch(listing, taken, with_attributes).await {
                 Ok(()) => return Ok(()),
                 Err(request_error) => request_error,
             };
@@ -166,9 +167,9 @@ impl FileSystem {
         Err(RequestError::local(Status::NotFound))
     }
 
-    async fn try_fetch(&self, listing: &mut DirectoryListing, taken: &[usize]) -> Attempt<()> {
+    async fn try_fetch(&self, listing: &mut DirectoryListing, taken: &[usize], with_attributes: bool) -> Attempt<()> {
         let size = (FETCH_SIZE / listing.shown.len().max(1) as u32).clamp(PAGE_SIZE_MIN, PAGE_SIZE_MAX);
-        let (with_attributes, ancestors) = (listing.with_attributes, Ancestors::default());
+        let ancestors = Ancestors::default();
         let place = (listing.directory, &ancestors, listing.known);
         let spent = listing.shown.iter().zip(taken).filter(|(shown, taken)| shown.entries.len() == **taken);
         let asked = spent.filter(|(shown, _)| !shown.share.end).map(|(shown, _)| shown.share);
@@ -211,13 +212,7 @@ mod tests {
             share: ListingShare { server: server as u32, cursor: 1000, end: false },
             entries: cursors.iter().map(entry).collect(),
         });
-        DirectoryListing {
-            directory: FileId::ROOT,
-            with_attributes: false,
-            known: 0,
-            shown: shown.collect(),
-            position: 0,
-        }
+        DirectoryListing { directory: FileId::ROOT, known: 0, shown: shown.collect(), position: 0 }
     }
 
     /// Goal: going on keeps what lies ahead, going back and starting over keep nothing.

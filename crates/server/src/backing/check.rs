@@ -133,9 +133,15 @@ impl Core {
     /// The same before somebody is told which names a directory has.
     pub(super) fn due_listing(&self, tables: &Tables, directory: FileId) -> Option<CheckKey> {
         let checks = &self.backing().checks;
-        let listed = tables.backing.listed_directory(directory)?;
-        listed.used.set(self.reactor.now());
-        checks.is_due(listed.checked.get(), self.reactor.now()).then_some((directory.0, None))
+        let now = self.reactor.now();
+        let checked = match tables.backing.listed_directory(directory) {
+            Some(listed) => {
+                listed.used.set(now);
+                listed.checked.get()
+            }
+            None => self.backing().names_under_way(directory)?.borrow().checked,
+        };
+        checks.is_due(checked, now).then_some((directory.0, None))
     }
 
     /// The same for the attributes of names in a page of a listing, of `size_max` bytes from a cursor on.
@@ -306,33 +312,51 @@ impl Core {
         let mut transaction = self.store.begin();
         let reap = drop_link(self, id, &mut transaction, &mut records)?;
         self.commit_at(NO_TIME, transaction, records)?;
-        self.backing().forget_failed_names(directory);
-        if self.backing().listings.borrow().contains_key(&directory.0) {
-            self.backing().disturbed.borrow_mut().insert(directory.0);
-        }
+        self.disturb_listing(directory);
         reap.start(self);
         Ok(true)
     }
 
-    /// Looks at a directory again all of whose names are known, and notes that they may not be if it was changed.
+    /// Other names of a directory may be unknown now than a listing of it has found.
+    fn disturb_listing(&self, directory: FileId) {
+        self.backing().forget_listed_names(directory);
+        if self.backing().listings.borrow().contains_key(&directory.0) {
+            self.backing().disturbed.borrow_mut().insert(directory.0);
+        }
+    }
+
+    /// Looks at a directory again all of whose names are known, or were read, and notes that they may not be if it was
+    /// changed.
     async fn check_listing(self: &Rc<Self>, directory: FileId) {
         let deadline = self.reactor.now() + self.options.timeout;
         let look = async {
             let (_, opened) = self.open_behind(directory, deadline).await?;
             opened.look_open().await.map_err(|error| self.backing().failure(error))
         };
-        let looked = look.await;
-        let is_changed = {
+        let times = look.await.ok().map(|found| (found.identity.mtime, found.identity.ctime));
+        let is_changed = |known: Option<(i64, i64)>| times.is_some_and(|times| known != Some(times));
+        let (is_listed, is_changed) = {
             let tables = self.tables.borrow();
-            let Some(listed) = tables.backing.listed_directory(directory) else { return };
-            listed.checked.set(self.reactor.now());
-            let times = looked.ok().map(|found| (found.identity.mtime, found.identity.ctime));
-            times.is_some_and(|times| listed.times.get() != Some(times))
+            match (tables.backing.listed_directory(directory), self.backing().names_under_way(directory)) {
+                (Some(listed), _) => {
+                    listed.checked.set(self.reactor.now());
+                    (true, is_changed(listed.times.get()))
+                }
+                (None, Some(names)) => {
+                    names.borrow_mut().checked = self.reactor.now();
+                    (false, is_changed(names.borrow().times))
+                }
+                (None, None) => return,
+            }
         };
-        if is_changed && !self.is_journal_low() {
-            // Where that fails, it is looked at again in time.
-            let _: Result<(), Failure> = self.change([Record::Unlisted(directory)]);
-            self.backing().forget_failed_names(directory);
+        match (is_changed, is_listed) {
+            (true, true) if !self.is_journal_low() => {
+                // Where that fails, it is looked at again in time.
+                let _: Result<(), Failure> = self.change([Record::Unlisted(directory)]);
+                self.backing().forget_listed_names(directory);
+            }
+            (true, false) => self.disturb_listing(directory),
+            _ => {}
         }
     }
 
@@ -341,10 +365,15 @@ impl Core {
         if let Some(listed) = self.tables.borrow().backing.listed_directory(directory) {
             listed.checked.set(self.reactor.now());
             listed.used.set(self.reactor.now());
-            // What comes within the grain of its times moves them no more: one that is young is listed once more.
-            let young = self.reactor.wall_clock() - YOUNG_NS;
-            listed.times.set((times.0.max(times.1) < young).then_some(times));
+            listed.times.set(self.settled_times(times));
         }
+    }
+
+    /// The times of a directory that was listed now, if they move with the next change of it: what comes within their
+    /// grain does not move them. One that is young is listed once more.
+    pub(super) fn settled_times(&self, times: (i64, i64)) -> Option<(i64, i64)> {
+        let young = self.reactor.wall_clock() - YOUNG_NS;
+        (times.0.max(times.1) < young).then_some(times)
     }
 
     /// Something of a file could not be fetched: its name is looked at again, whoever asks for it.

@@ -1,14 +1,19 @@
 //! Listings: a server reads the names of a directory behind and takes up those that belong to it. Each does so for its
 //! own share of the names and needs no other one for that; the directory is listed here then, and absence is known.
+//!
+//! First all names are read, and shown to whoever wants no more than names and kinds (`listed_names.rs`). Then each is
+//! looked at, sixteen by one call: directories first, so that searches go on below, then in the order in which pages
+//! show them, from the page on that somebody waits for.
 
-use super::failed_names::{FAILED_NAMES_MAX, FailedEntries};
+use super::listed_names::{FAILED_NAMES_MAX, ListedNames, ListingNeed};
 use super::places::DirectoryBehind;
-use super::{add, joined, names};
+use super::{add, joined};
 use crate::core::{Core, Failure, Notice, all, until};
 use crate::journal::records::Record;
-use crate::names::cursor_of;
-use reactor::backing::{BackingAttributes, BackingDirectory, BackingError, FileKind, ListEntry, ListPosition};
+use crate::journal::tables::Tables;
+use reactor::backing::{BackingAttributes, BackingDirectory, BackingError, BackingListing, ListPosition};
 use reactor::{Class, LocalFuture, Nanos};
+use std::cell::RefCell;
 use std::rc::Rc;
 use wire::{FileId, Name, Status};
 
@@ -21,36 +26,66 @@ const CALLS_AT_ONCE: usize = 4;
 const LOOK_PART: Nanos = 4;
 const LOOK_PART_LATER: Nanos = 32;
 
-/// What a listing waits for of one of its names, and of some: what can't be looked at comes back, with why.
-type Look = LocalFuture<Result<Option<(ListEntry, Failure)>, Failure>>;
-type Looks = LocalFuture<Result<Vec<(ListEntry, Failure)>, Failure>>;
+/// Told when a listing has come further: nothing, or how it has ended.
+pub(super) type ListingStep = Notice<Option<Result<(), Failure>>>;
+
+/// A name in the table of its directory.
+type NameToLook = (usize, Box<[u8]>);
+/// What a listing waits for of one of its names, and of some: why it can't be looked at, if so.
+type Look = LocalFuture<Result<(usize, Option<Failure>), Failure>>;
+type Looks = LocalFuture<Result<Vec<(usize, Option<Failure>)>, Failure>>;
 
 impl Core {
-    /// Has all names of a directory known that belong to this server. One listing serves all who wait for it.
-    pub(super) async fn list_behind(self: &Rc<Self>, directory: FileId, deadline: Nanos) -> Result<(), Failure> {
-        if !self.needs_listing(&self.tables.borrow(), directory) {
-            return Ok(());
+    /// Whether a directory has to be listed, or its listing has to come further, for what somebody needs of it.
+    pub(super) fn needs_listing(&self, tables: &Tables, directory: FileId, need: ListingNeed) -> bool {
+        self.lacks_listing(tables, directory) && !self.shows_listed_names(directory, need)
+    }
+
+    /// Has of the names of a directory that belong to this server known what somebody needs. One listing serves all who
+    /// wait for it.
+    pub(super) async fn list_behind(
+        self: &Rc<Self>,
+        directory: FileId,
+        need: ListingNeed,
+        deadline: Nanos,
+    ) -> Result<(), Failure> {
+        while self.needs_listing(&self.tables.borrow(), directory, need) {
+            let step = self.start_listing(directory);
+            self.note_need(directory, need);
+            match until(&self.reactor, deadline, step.wait()).await {
+                Some(None) => {}
+                Some(Some(result)) => return result,
+                None => return Err(self.late()),
+            }
         }
-        let under_way = self.backing().listings.borrow().get(&directory.0).cloned();
-        let brought = under_way.unwrap_or_else(|| self.start_listing(directory));
-        self.wait_for_backing(&brought, deadline).await
+        Ok(())
     }
 
     /// Begins to list a directory, unless somebody does.
-    pub fn start_listing(self: &Rc<Self>, directory: FileId) -> Notice<Result<(), Failure>> {
+    pub(super) fn start_listing(self: &Rc<Self>, directory: FileId) -> ListingStep {
         if let Some(under_way) = self.backing().listings.borrow().get(&directory.0) {
             return under_way.clone();
         }
-        let notice = Notice::new();
-        self.backing().listings.borrow_mut().insert(directory.0, notice.clone());
-        let (core, told) = (self.clone(), notice.clone());
+        let step = ListingStep::new();
+        self.backing().listings.borrow_mut().insert(directory.0, step.clone());
+        let core = self.clone();
         self.reactor.spawn(Class::Metadata, async move {
             let result = core.list_now(directory).await;
-            core.backing().listings.borrow_mut().remove(&directory.0);
-            core.backing().disturbed.borrow_mut().remove(&directory.0);
-            told.tell(result);
+            let backing = core.backing();
+            let last = backing.listings.borrow_mut().remove(&directory.0);
+            backing.disturbed.borrow_mut().remove(&directory.0);
+            backing.end_listed_names(directory);
+            last.iter().for_each(|step| step.tell(Some(result.clone())));
         });
-        notice
+        step
+    }
+
+    /// Tells who waits for a listing that it has come further.
+    fn tell_step(&self, directory: FileId) {
+        let mut listings = self.backing().listings.borrow_mut();
+        let before = listings.insert(directory.0, ListingStep::new());
+        drop(listings);
+        before.iter().for_each(|step| step.tell(None));
     }
 
     async fn list_now(self: &Rc<Self>, directory: FileId) -> Result<(), Failure> {
@@ -58,23 +93,20 @@ impl Core {
         let (place, behind) = self.open_behind(directory, self.reactor.now() + self.options.timeout).await?;
         let failed = |error| self.backing().failure(error);
         for _ in 0..ATTEMPTS_MAX {
-            let start = self.reactor.now();
             self.backing().disturbed.borrow_mut().remove(&directory.0);
             let before = behind.look_open().await.map_err(failed)?.identity;
-            let mut failed_names = self.take_up_all(directory, &place, &behind).await?;
-            self.check_unmet(directory, start).await;
+            let times = (before.mtime, before.ctime);
+            let failed_names = self.take_up_all(directory, &place, &behind, times).await?;
             let after = behind.look_open().await.map_err(failed)?.identity;
             // A name that was forgotten meanwhile may have been passed over.
             if before == after && !self.backing().disturbed.borrow_mut().remove(&directory.0) {
                 let is_there = {
                     let tables = self.tables.borrow();
-                    // Others may have been found by themselves meanwhile.
-                    failed_names.retain(|(_, name), _| self.is_unknown(&tables, directory, name));
                     tables.check_not_removed(std::iter::once(directory))?;
                     crate::handlers::check_directory(self, &tables, directory)?;
                     !tables.backing.is_listed(directory)
                 };
-                return match failed_names.is_empty() {
+                return match failed_names.failed_count() == 0 {
                     true if is_there => {
                         self.change([Record::Listed(directory)])?;
                         self.note_listed_as(directory, (after.mtime, after.ctime));
@@ -99,67 +131,165 @@ impl Core {
         directory: FileId,
         place: &DirectoryBehind,
         behind: &BackingDirectory,
-    ) -> Result<FailedEntries, Failure> {
-        let failed = |error| self.backing().failure(error);
+        times: (i64, i64),
+    ) -> Result<ListedNames, Failure> {
+        let start = self.reactor.now();
+        let listing = behind.open_listing().await.map_err(|error| self.backing().failure(error))?;
         let known = (place.clone(), behind.clone());
-        let listing = behind.open_listing().await.map_err(failed)?;
         let mut from = Some(ListPosition::default());
-        let mut failed_names = FailedEntries::new();
+        let mut is_begin = true;
+        let mut failed_names = ListedNames::new(&self.backing().listed_total);
         let mut part = LOOK_PART;
         while let Some(position) = from {
-            let piece = listing.list(position).await.map_err(failed)?;
+            let (mut names, next) = self.read_names(directory, &listing, position).await?;
+            if next.is_none() {
+                self.check_unmet(directory, start).await;
+            }
+            names.sort();
+            (names.times, names.checked) = (self.settled_times(times), start);
+            let names = Rc::new(RefCell::new(names));
+            // Only all of them are what the directory has.
+            let is_all = is_begin && next.is_none() && !self.is_disturbed(directory);
+            let has_waiting = !names.borrow().has_no_waiting();
+            if is_all && has_waiting && self.backing().show_listed_names(directory, &names) {
+                names.borrow().note_shown(self.reactor.now());
+                self.tell_step(directory);
+                self.wait_for_need(&names).await;
+            }
+            (is_begin, from) = (false, next);
+            self.look_at_all(directory, &known, &names, failed_names.failed_count(), &mut part).await?;
+            // Others may have been found by themselves meanwhile.
+            self.note_those_known(directory, &mut names.borrow_mut());
+            failed_names.add_failed(&names.borrow(), directory);
+        }
+        failed_names.sort();
+        Ok(failed_names)
+    }
+
+    fn is_disturbed(&self, directory: FileId) -> bool {
+        self.backing().disturbed.borrow().contains(&directory.0)
+    }
+
+    /// Reads names of a directory that belong here and that nobody knows, from a position on: to its end, or for as
+    /// long as there is room for them. Where to go on.
+    async fn read_names(
+        self: &Rc<Self>,
+        directory: FileId,
+        listing: &BackingListing,
+        position: ListPosition,
+    ) -> Result<(ListedNames, Option<ListPosition>), Failure> {
+        let backing = self.backing();
+        let mut names = ListedNames::new(&backing.listed_total);
+        let mut from = Some(position);
+        while let Some(position) = from {
+            let piece = listing.list(position).await.map_err(|error| backing.failure(error))?;
             from = piece.next;
-            let entries: Vec<ListEntry> = {
-                let tables = self.tables.borrow();
-                let is_wanted = |entry: &ListEntry| {
-                    let name = &*entry.name;
-                    let is_own = Name::new(name).is_ok() && self.cluster.dentry_server(directory, name) == self.index;
-                    if is_own {
-                        self.note_met(&tables, directory, name, entry.inode);
-                    }
-                    is_own && self.is_unknown(&tables, directory, name)
+            for entry in piece.entries {
+                let name = &*entry.name;
+                let slot = self.cluster.dentry_slot(directory, name);
+                if Name::new(name).is_err() || !self.owns_slot(slot) {
+                    continue;
+                }
+                let is_wanted = {
+                    let tables = self.tables.borrow();
+                    self.note_met(&tables, directory, name, entry.inode);
+                    self.is_unknown(&tables, directory, name)
                 };
-                piece.entries.into_iter().filter(is_wanted).collect()
+                if is_wanted {
+                    names.push(directory, name, entry.kind, FileId::taken_up(self.next_number()?, slot));
+                }
+            }
+            if !backing.has_room_for_names() {
+                break;
+            }
+            self.reactor.yield_now().await;
+        }
+        Ok((names, from))
+    }
+
+    /// Looks at all names of a table that nobody knows by now, and takes them up; `failed_count` can't be looked at
+    /// already.
+    async fn look_at_all(
+        self: &Rc<Self>,
+        directory: FileId,
+        known: &(DirectoryBehind, BackingDirectory),
+        names: &RefCell<ListedNames>,
+        failed_count: usize,
+        part: &mut Nanos,
+    ) -> Result<(), Failure> {
+        loop {
+            self.tell_step(directory);
+            let Some(batch) = self.next_batch(directory, names) else { return Ok(()) };
+            let patience = self.options.timeout / *part;
+            let look = |some: &[NameToLook]| {
+                Box::pin(self.clone().take_up_some(directory, known.clone(), some.to_vec(), patience)) as Looks
             };
-            for some in entries.chunks(CALL_LOOKS * CALLS_AT_ONCE) {
-                let patience = self.options.timeout / part;
-                let look = |some: &[ListEntry]| {
-                    Box::pin(self.clone().take_up_some(directory, known.clone(), some.to_vec(), patience)) as Looks
-                };
-                for looked in all(some.chunks(CALL_LOOKS).map(look).collect()).await {
-                    for (entry, failure) in looked? {
-                        if failure.status == Status::TimedOut {
-                            part = LOOK_PART_LATER;
-                        }
-                        if failed_names.len() == FAILED_NAMES_MAX.min(self.backing().memos) {
-                            return Err(failure);
-                        }
-                        // Others have found out meanwhile what is there.
-                        if !self.is_unknown(&self.tables.borrow(), directory, &entry.name) {
-                            continue;
-                        }
-                        let slot = self.cluster.dentry_slot(directory, &entry.name);
-                        let id = FileId::taken_up(self.next_number()?, slot);
-                        let kind = names::kind_of(entry.kind.unwrap_or(FileKind::File));
-                        failed_names.insert((cursor_of(directory, &entry.name), entry.name), (id, kind));
+            for looked in all(batch.chunks(CALL_LOOKS).map(look).collect()).await {
+                for (index, failure) in looked? {
+                    let Some(failure) = failure else {
+                        names.borrow_mut().note_known(index);
+                        continue;
+                    };
+                    if failure.status == Status::TimedOut {
+                        *part = LOOK_PART_LATER;
+                    }
+                    // Others have found out meanwhile what is there.
+                    if !self.is_unknown(&self.tables.borrow(), directory, names.borrow().name(index)) {
+                        names.borrow_mut().note_known(index);
+                        continue;
+                    }
+                    names.borrow_mut().note_failed(index);
+                    if failed_count + names.borrow().failed_count() > FAILED_NAMES_MAX.min(self.backing().memos) {
+                        return Err(failure);
                     }
                 }
             }
             self.reactor.yield_now().await;
         }
-        Ok(failed_names)
     }
 
-    /// Takes up some names of a listing. Those that can't be looked at come back: if one of them makes all of them
-    /// late, each is looked at by itself.
+    /// Names of a table to look at next, if there are more.
+    fn next_batch(&self, directory: FileId, names: &RefCell<ListedNames>) -> Option<Vec<NameToLook>> {
+        let tables = self.tables.borrow();
+        let mut names = names.borrow_mut();
+        loop {
+            let batch = names.next(CALL_LOOKS * CALLS_AT_ONCE);
+            if batch.is_empty() {
+                return None;
+            }
+            let mut unknown = Vec::with_capacity(batch.len());
+            for index in batch {
+                match self.is_unknown(&tables, directory, names.name(index)) {
+                    true => unknown.push((index, names.name(index).into())),
+                    false => names.note_known(index),
+                }
+            }
+            if !unknown.is_empty() {
+                return Some(unknown);
+            }
+        }
+    }
+
+    /// Notes those names of a table that somebody has looked at.
+    fn note_those_known(&self, directory: FileId, names: &mut ListedNames) {
+        let tables = self.tables.borrow();
+        for index in names.failed() {
+            if !self.is_unknown(&tables, directory, names.name(index)) {
+                names.note_known(index);
+            }
+        }
+    }
+
+    /// Takes up some names of a listing, or tells why one can't be looked at: if one of them makes all of them late,
+    /// each is looked at by itself.
     async fn take_up_some(
         self: Rc<Self>,
         directory: FileId,
         (place, behind): (DirectoryBehind, BackingDirectory),
-        entries: Vec<ListEntry>,
+        some: Vec<NameToLook>,
         patience: Nanos,
-    ) -> Result<Vec<(ListEntry, Failure)>, Failure> {
-        let names: Vec<_> = entries.iter().map(|entry| entry.name.clone()).collect();
+    ) -> Result<Vec<(usize, Option<Failure>)>, Failure> {
+        let names: Vec<_> = some.iter().map(|(_, name)| name.clone()).collect();
         add(&self.backing().counters.looks, names.len() as u64);
         let limit = self.reactor.now() + patience / 2;
         let mut found = match until(&self.reactor, limit, behind.look_all(&names)).await {
@@ -167,50 +297,50 @@ impl Core {
             _ => Vec::new().into_iter(),
         };
         let limit = self.reactor.now() + patience / 2;
-        let take_up = |entry| {
+        let take_up = |name| {
             let known = (place.clone(), behind.clone());
-            Box::pin(self.clone().take_up_listed(directory, known, entry, found.next(), limit)) as Look
+            Box::pin(self.clone().take_up_listed(directory, known, name, found.next(), limit)) as Look
         };
-        let looked = all(entries.into_iter().map(take_up).collect()).await;
-        looked.into_iter().filter_map(Result::transpose).collect()
+        all(some.into_iter().map(take_up).collect()).await.into_iter().collect()
     }
 
-    /// Takes up one name of a listing, which was looked at or has to be. Comes back if it can't be, by itself.
+    /// Takes up one name of a listing, which was looked at or has to be, or tells why it can't be looked at.
     async fn take_up_listed(
         self: Rc<Self>,
         directory: FileId,
         (place, behind): (DirectoryBehind, BackingDirectory),
-        entry: ListEntry,
+        (index, name): NameToLook,
         found: Option<Result<BackingAttributes, BackingError>>,
         limit: Nanos,
-    ) -> Result<Option<(ListEntry, Failure)>, Failure> {
-        let name = &*entry.name;
+    ) -> Result<(usize, Option<Failure>), Failure> {
         let backing = self.backing();
         let found = match found {
             Some(found) => Some(found),
             None => {
                 add(&backing.counters.looks, 1);
-                until(&self.reactor, limit, behind.look(name)).await
+                until(&self.reactor, limit, behind.look(&name)).await
             }
         };
         let found = match found {
-            None => return Ok(Some((entry, self.late()))),
+            None => return Ok((index, Some(self.late()))),
             Some(Ok(found)) => found,
             Some(Err(error)) => {
-                let failure = match error.path() == joined(&place.path, name) {
+                let failure = match error.path() == joined(&place.path, &name) {
                     // It is gone meanwhile.
-                    true if error.is_not_found() => return Ok(None),
+                    true if error.is_not_found() => return Ok((index, None)),
                     true => backing.failure(error),
                     false => return Err(backing.failure(error)),
                 };
-                return Ok(Some((entry, failure)));
+                return Ok((index, Some(failure)));
             }
         };
         let deadline = self.reactor.now().saturating_add(Nanos::MAX / 4);
-        match self.take_up_found(directory, &place.path, name, found, deadline).await {
-            Ok(false) => Box::pin(self.clone().take_up_listed(directory, (place, behind), entry, None, limit)).await,
-            Err(failure) if failure.status == Status::TooLarge => Ok(Some((entry, failure))),
-            result => result.map(|_| None),
+        match self.take_up_found(directory, &place.path, &name, found, deadline).await {
+            Ok(false) => {
+                Box::pin(self.clone().take_up_listed(directory, (place, behind), (index, name), None, limit)).await
+            }
+            Err(failure) if failure.status == Status::TooLarge => Ok((index, Some(failure))),
+            result => result.map(|_| (index, None)),
         }
     }
 }

@@ -42,13 +42,13 @@ mod compare;
 mod conflicts;
 mod derive;
 mod eviction;
-mod failed_names;
 mod fetch_gate;
 mod flush;
 mod give_up;
 mod grace;
 mod hidden;
 mod in_place;
+mod listed_names;
 mod listing;
 mod lost;
 mod name_eviction;
@@ -86,8 +86,8 @@ use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::process::options::{ConflictPolicy, ServerOptions, StartError};
 use crate::store::FastMap;
-use failed_names::FailedNames;
 use fetch_gate::FetchGate;
+use listed_names::{LISTED_SIZE_MAX, ListedNames, ListedTotal};
 use places::{Ask, RememberedPlaces};
 use reactor::backing::{BackingAttributes, BackingError, BackingTree, CallStatus, FreeSpace};
 use reactor::backing::{CALL_SIZE_MAX, CALLS_MAX};
@@ -129,13 +129,14 @@ pub struct BackingUse {
     names: name_eviction::NameEviction,
     lost: lost::Lost,
     /// Directories that are being listed.
-    listings: RefCell<FastMap<u64, Brought>>,
+    listings: RefCell<FastMap<u64, listing::ListingStep>>,
     /// Those of them in which a name was forgotten meanwhile.
     disturbed: RefCell<BTreeSet<u64>>,
     /// Names that were looked for in vain, by directory.
     misses: RefCell<FastMap<u64, u32>>,
-    /// Names that were listed and can't be looked at, by directory.
-    failed_names: RefCell<FastMap<u64, FailedNames>>,
+    /// Names that were read and that nobody has looked at, by directory.
+    listed_names: RefCell<FastMap<u64, Rc<RefCell<ListedNames>>>>,
+    listed_total: Rc<ListedTotal>,
     counters: Counters,
     /// What of files is being written behind here, or was; by file.
     shares: Wishes<u64, shares::ShareWrite>,
@@ -161,8 +162,10 @@ pub struct BackingUse {
     log: RefCell<Option<TakenUpLog>>,
 }
 
-/// Bytes that calls under way and remembered paths take at most. What was taken up counts with the names and inodes.
-pub const MEMORY_MAX: u64 = 2 * (CALLS_MAX * CALL_SIZE_MAX) as u64 + places::PATHS_SIZE_MAX as u64;
+/// Bytes that calls under way, remembered paths and names that were read take at most. What was taken up counts with
+/// the names and inodes.
+pub const MEMORY_MAX: u64 =
+    2 * (CALLS_MAX * CALL_SIZE_MAX) as u64 + places::PATHS_SIZE_MAX as u64 + LISTED_SIZE_MAX as u64;
 
 /// What a server does wrong on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -261,7 +264,8 @@ impl BackingUse {
             listings: RefCell::default(),
             disturbed: RefCell::default(),
             misses: RefCell::default(),
-            failed_names: RefCell::default(),
+            listed_names: RefCell::default(),
+            listed_total: Rc::default(),
             shares: Wishes::new(shares::SHARES_MAX.min(wishes_max)),
             carries: Wishes::new(carry::CARRIES_MAX.min(wishes_max)),
             moving: RefCell::default(),
@@ -412,11 +416,6 @@ impl Core {
         self.is_behind(directory)
             && !tables.backing.is_listed(directory)
             && !backing.has_fault(BackingFault::UnlistedAsListed)
-    }
-
-    /// Whether a directory has to be listed before anybody is shown its names.
-    pub(super) fn needs_listing(&self, tables: &Tables, directory: FileId) -> bool {
-        self.lacks_listing(tables, directory) && !self.has_failed_names(directory)
     }
 
     /// The use of the tree, by whoever knows that there is one.

@@ -1,6 +1,7 @@
 //! Names of the backing tree: looked for one by one, and taken up when they are there.
 
 use super::carry::known_found;
+use super::listed_names::ListingNeed;
 use super::places::DirectoryBehind;
 use super::{BackingFault, add, joined};
 use crate::core::{Core, Failure};
@@ -72,7 +73,7 @@ impl Core {
             Err(error) if error.is_not_found() && error.path() == joined(&path, name) => self.note_miss(directory),
             Err(error) => return Err(backing.failure(error)),
         }
-        backing.remove_failed_name(directory, name);
+        backing.note_known_name(directory, name);
         Ok(())
     }
 
@@ -93,7 +94,7 @@ impl Core {
             self.reactor.spawn(Class::Background, async move {
                 let deadline = core.reactor.now() + core.options.timeout;
                 // Whoever needs the listing asks for it, and is told why there is none.
-                let _: Result<(), Failure> = core.list_behind(directory, deadline).await;
+                let _: Result<(), Failure> = core.list_behind(directory, ListingNeed::All, deadline).await;
             });
         }
     }
@@ -194,7 +195,11 @@ impl Core {
     ) -> Result<(), Failure> {
         let slot = self.cluster.dentry_slot(directory, name);
         self.check_file_numbers()?;
-        let (id, kind) = (FileId::taken_up(self.next_number()?, slot), kind_of(found.kind));
+        let id = match self.backing().take_listed_id(directory, name) {
+            Some(id) => id,
+            None => FileId::taken_up(self.next_number()?, slot),
+        };
+        let kind = kind_of(found.kind);
         let new = self.attributes_of(id, kind, found.mode, (found.owner, found.group), &LayoutWish::default());
         let attributes = attributes_of(&found, new);
         let identity = found.identity;

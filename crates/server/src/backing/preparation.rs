@@ -1,6 +1,7 @@
 //! What a request needs of the backing tree before its handler runs.
 
 use super::check::CheckKey;
+use super::listed_names::ListingNeed;
 use super::{BackingUse, ChunkUse, ranges_of};
 use crate::core::{Caller, Core, Failure};
 use crate::journal::tables::Tables;
@@ -28,8 +29,8 @@ pub type Preparation = LocalFuture<Result<(), Failure>>;
 struct Wanted {
     /// Names to be known.
     names: Vec<(FileId, Box<[u8]>)>,
-    /// Directories all of whose names are to be known.
-    directories: Vec<FileId>,
+    /// Directories whose names are to be known, and what of them.
+    directories: Vec<(FileId, ListingNeed)>,
     /// A page of a listing with attributes: the directory, where it begins, and its bytes at most.
     page: Option<(FileId, u64, u32)>,
     /// Names that lead to such directories, if they do.
@@ -81,13 +82,20 @@ impl Wanted {
             // A find begins as a listing does.
             O::ReadDirectory | O::Find => {
                 let request = ReadDirectoryRequest::decode(&mut Decoder::new(params))?;
-                wanted.directories.push(request.directory);
-                let is_find = operation == O::Find;
-                if request.with_attributes || is_find && FindRequest::from_bytes(params)?.tests.need_attributes() {
+                let ReadDirectoryRequest { directory, cursor, size_max, .. } = request;
+                let need = match operation {
+                    O::Find if FindRequest::from_bytes(params)?.tests.need_attributes() => ListingNeed::All,
+                    O::Find => ListingNeed::Directories,
+                    _ if request.with_attributes => ListingNeed::Page(cursor, size_max),
+                    _ => ListingNeed::Names,
+                };
+                wanted.directories.push((directory, need));
+                wanted.page = match need {
+                    ListingNeed::Page(..) => Some((directory, cursor, size_max)),
                     // A find looks at more than it tells of.
-                    let size_max = if is_find { u32::MAX } else { request.size_max };
-                    wanted.page = Some((request.directory, request.cursor, size_max));
-                }
+                    ListingNeed::All => Some((directory, cursor, u32::MAX)),
+                    ListingNeed::Names | ListingNeed::Directories => None,
+                };
             }
             // MarkDirectory and MarkTree are answered at once: one that has waited would mark what its coordinator has
             // given up long ago. They have the directory listed, and are asked again (`check_removable`).
@@ -138,14 +146,18 @@ impl Wanted {
     /// What was lost in the directories that it is about.
     fn losses(&self, backing: &BackingUse) -> u64 {
         let names = self.names.iter().chain(&self.emptied).map(|(directory, _)| directory);
-        names.chain(&self.directories).map(|directory| backing.lost.number(*directory)).sum()
+        names
+            .chain(self.directories.iter().map(|(directory, _)| directory))
+            .map(|directory| backing.lost.number(*directory))
+            .sum()
     }
 
     /// What is to be looked at again before a client is told of it.
     fn due_checks(&self, core: &Rc<Core>) -> Vec<CheckKey> {
         let tables = core.tables.borrow();
-        let directories = self.directories.iter().filter(|directory| core.is_behind(**directory));
-        let mut due: Vec<CheckKey> = directories.filter_map(|known| core.due_listing(&tables, *known)).collect();
+        let directories = self.directories.iter().map(|(directory, _)| *directory);
+        let behind = directories.clone().filter(|directory| core.is_behind(*directory));
+        let mut due: Vec<CheckKey> = behind.filter_map(|known| core.due_listing(&tables, known)).collect();
         let page = self.page.filter(|(directory, ..)| core.is_behind(*directory));
         due.extend(
             page.into_iter().flat_map(|(directory, from, size)| core.due_in_page(&tables, directory, from, size)),
@@ -156,8 +168,7 @@ impl Wanted {
                 due.extend(core.due_check(&tables, *directory, name));
             }
         }
-        let is_told = |directory: &FileId| core.is_behind(*directory);
-        if self.names.iter().map(|(directory, _)| directory).chain(&self.directories).any(is_told) {
+        if self.names.iter().map(|(directory, _)| *directory).chain(directories).any(|told| core.is_behind(told)) {
             core.note_told();
         }
         due
@@ -169,11 +180,13 @@ impl Wanted {
             let slot = dentry_slot(*directory, name, core.cluster.slot_count);
             core.is_behind(*directory) && core.owns_slot(slot) && core.is_unknown(tables, *directory, name)
         });
-        self.directories.retain(|directory| core.needs_listing(tables, *directory));
+        self.directories.retain(|(directory, need)| core.needs_listing(tables, *directory, *need));
         self.emptied.retain(|(directory, name)| {
             let slot = dentry_slot(*directory, name, core.cluster.slot_count);
             let found = tables.names.get(*directory, name, cursor_of(*directory, name));
-            let is_own = |(id, kind): (FileId, Kind)| kind != Kind::Directory || !core.needs_listing(tables, id);
+            let is_own = |(id, kind): (FileId, Kind)| {
+                kind != Kind::Directory || !core.needs_listing(tables, id, ListingNeed::All)
+            };
             core.owns_slot(slot) && (core.is_unknown(tables, *directory, name) || !found.is_none_or(is_own))
         });
         let lacks_pieces = |(file, layout, pieces): &(FileId, Layout, Vec<ChunkRange>)| {
@@ -206,13 +219,13 @@ impl Wanted {
         for (directory, name) in &self.names {
             core.take_up_name(*directory, name, deadline).await?;
         }
-        for directory in &self.directories {
-            core.list_behind(*directory, deadline).await?;
+        for (directory, need) in &self.directories {
+            core.list_behind(*directory, *need, deadline).await?;
         }
         for (parent, name) in &self.emptied {
             let found = core.tables.borrow().names.get(*parent, name, cursor_of(*parent, name));
             if let Some((directory, Kind::Directory)) = found {
-                core.list_behind(directory, deadline).await?;
+                core.list_behind(directory, ListingNeed::All, deadline).await?;
             }
         }
         if let Some(file) = self.file {

@@ -13,8 +13,8 @@ use std::rc::Rc;
 use wire::handshake::Role;
 use wire::messages::*;
 use wire::{
-    Attributes, Cluster, Decode, Encode, FileId, Layout, LayoutWish, Name, Operation, Placement, ServerAddress, Status,
-    cluster,
+    Attributes, Cluster, Decode, Encode, FileId, Kind, Layout, LayoutWish, Name, Operation, Placement, ServerAddress,
+    Status, cluster,
 };
 
 pub const SECOND: Nanos = 1_000_000_000;
@@ -52,6 +52,7 @@ pub struct TestCluster {
     pub backing: Option<PathBuf>,
     pub flushing: Flushing,
     bounds: server::Bounds,
+    timeout: Nanos,
 }
 
 impl TestCluster {
@@ -133,11 +134,22 @@ impl TestCluster {
             backing,
             flushing,
             bounds,
+            timeout: 2 * SECOND,
         };
         for index in 0..server_count {
             test.start(index);
         }
         test
+    }
+
+    /// Starts all servers again, with another time-out.
+    pub fn restart_with_timeout(&mut self, timeout: Nanos) {
+        self.timeout = timeout;
+        for index in 0..self.servers.len() as u32 {
+            self.kill(index);
+            self.world.restart(self.servers[index as usize]);
+            self.start(index);
+        }
     }
 
     /// Starts a server on its running node and waits until it serves.
@@ -192,7 +204,7 @@ impl TestCluster {
             journal_growth: server::JournalGrowth::NONE,
             checksums: self.checksums,
             connections_max: 128,
-            timeout: 2 * SECOND,
+            timeout: self.timeout,
             session_grace: self.session_grace,
             transport: server::Transport::Tcp,
             short_circuit: true,
@@ -589,14 +601,29 @@ impl Caller {
 
     /// The names that one server has of a directory.
     pub async fn list_on(&self, server: u32, directory: FileId) -> Answer<Vec<String>> {
-        let mut names = Vec::new();
+        let entries = self.entries_on(server, directory, true).await?;
+        for entry in &entries {
+            let is_here = self.home(entry.id) == server;
+            if is_here && !entry.has_attributes {
+                assert!(entry.id.is_from_behind(), "attributes come where the inode is");
+                assert_eq!(status(&self.stat(entry.id).await), Status::StaleFile, "a name that can't be looked at");
+            } else {
+                assert_eq!(entry.has_attributes, is_here, "attributes come where the inode is");
+            }
+        }
+        Ok(entries.into_iter().map(|entry| entry.name).collect())
+    }
+
+    /// The entries that one server has of a directory.
+    pub async fn entries_on(&self, server: u32, directory: FileId, with_attributes: bool) -> Answer<Vec<ListedEntry>> {
+        let mut entries = Vec::new();
         let mut cursor = 0;
         loop {
             let request = ReadDirectoryRequest {
                 directory,
                 cursor,
                 size_max: 4096,
-                with_attributes: true,
+                with_attributes,
                 ancestors: Ancestors::default(),
                 known: KNOWN_UNCHECKED,
             };
@@ -605,22 +632,28 @@ impl Caller {
             let mut input = wire::Decoder::new(&reply.body);
             while input.remaining() > 0 {
                 let entry = ListingEntry::decode(&mut input).expect("the listing is well-formed");
-                let is_here = self.home(entry.id) == server;
-                if is_here && entry.attributes.is_none() {
-                    assert!(entry.id.is_from_behind(), "attributes come where the inode is");
-                    assert_eq!(status(&self.stat(entry.id).await), Status::StaleFile, "a name that can't be looked at");
-                } else {
-                    assert_eq!(entry.attributes.is_some(), is_here, "attributes come where the inode is");
-                }
-                names.push(String::from_utf8_lossy(entry.name.as_bytes()).into_owned());
+                entries.push(ListedEntry {
+                    name: String::from_utf8_lossy(entry.name.as_bytes()).into_owned(),
+                    id: entry.id,
+                    kind: entry.kind,
+                    has_attributes: entry.attributes.is_some(),
+                });
             }
             if page.end {
-                return Ok(names);
+                return Ok(entries);
             }
             assert!(page.next_cursor > cursor, "a page moves on");
             cursor = page.next_cursor;
         }
     }
+}
+
+/// What a listing tells of a name.
+pub struct ListedEntry {
+    pub name: String,
+    pub id: FileId,
+    pub kind: Kind,
+    pub has_attributes: bool,
 }
 
 /// The status of an answer.

@@ -149,7 +149,7 @@ async fn all_paths(files: &FileSystem) -> Vec<Vec<u8>> {
             entries.push((entry.name.to_vec(), entry.kind));
             true
         };
-        files.read_directory(&directory, &mut note).await.expect("listed");
+        files.read_directory(&directory, false, &mut note).await.expect("listed");
         for (name, kind) in entries {
             let mut path = if directory == b"/" { Vec::new() } else { directory.clone() };
             path.push(b'/');

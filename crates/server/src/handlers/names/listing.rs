@@ -85,13 +85,15 @@ pub fn read_directory(core: &Core, params: &[u8]) -> Result<(ListingReply, Reply
     // Where the entries of the last hash begin: a page is cut there.
     let mut group = (request.cursor, 0);
     let mut listed = 0;
+    let unlooked = core.first_to_look_at(request.directory, request.cursor).filter(|_| request.with_attributes);
     core.walk_names(&tables, request.directory, request.cursor, &mut |entry| {
         if entry.cursor != group.0 {
             group = (entry.cursor, page.len());
         }
         encode(core, &tables, entry, request.with_attributes, &mut page);
         listed += 1;
-        if page.len() > size_max && group.1 > 0 {
+        let is_unlooked = unlooked.is_some_and(|cursor| entry.cursor >= cursor);
+        if (page.len() > size_max || is_unlooked) && group.1 > 0 {
             page.truncate(group.1);
             reply = ListingReply { next_cursor: group.0, end: false };
             return false;
@@ -127,7 +129,7 @@ fn encode(core: &Core, tables: &Tables, entry: &Dentry, with_attributes: bool, p
         id: entry.id,
         kind: entry.kind,
         name,
-        attributes: inode.map(|inode| tables.visible(&inode, core.index)),
+        attributes: inode.map(|inode| Box::new(tables.visible(&inode, core.index))),
         size_final: is_final,
     }
     .encode(page);
