@@ -220,6 +220,7 @@ impl Core {
         loop {
             self.tell_step(directory);
             let Some(batch) = self.next_batch(directory, names) else { return Ok(()) };
+            self.announce_before_looks(directory, self.reactor.now() + self.options.timeout).await?;
             let patience = self.options.timeout / *part;
             let look = |some: &[NameToLook]| {
                 Box::pin(self.clone().take_up_some(directory, known.clone(), some.to_vec(), patience)) as Looks

@@ -61,8 +61,9 @@ impl Core {
             return Ok(());
         }
         let backing = self.backing();
-        add(&backing.counters.looks, 1);
         let (DirectoryBehind { path, .. }, opened) = self.open_behind(directory, deadline).await?;
+        self.announce_before_looks(directory, deadline).await?;
+        add(&backing.counters.looks, 1);
         match opened.look(name).await {
             Ok(found) => {
                 if !self.take_up_found(directory, &path, name, found, deadline).await? {
@@ -162,9 +163,7 @@ impl Core {
             let words = format!("backing directory: {} is too large", joined(path, name).escape_ascii());
             return Err(Failure::with_text(wire::Status::TooLarge, words));
         }
-        let lacks_share = self.lacks_share(&self.tables.borrow(), directory);
-        if lacks_share {
-            self.announce_share(directory, deadline).await?;
+        if self.announce_before_looks(directory, deadline).await? {
             return Ok(false);
         }
         if self.is_journal_low() {
@@ -173,6 +172,20 @@ impl Core {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Tells the directory's home that names are about to be taken up here. What was looked at before would have to be
+    /// looked at again. Whether it had to.
+    pub(super) async fn announce_before_looks(
+        self: &Rc<Self>,
+        directory: FileId,
+        deadline: Nanos,
+    ) -> Result<bool, Failure> {
+        let lacks_share = self.lacks_share(&self.tables.borrow(), directory);
+        if lacks_share {
+            self.announce_share(directory, deadline).await?;
+        }
+        Ok(lacks_share)
     }
 
     /// Whether nobody is changing a name or removing its directory.

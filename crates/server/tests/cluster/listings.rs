@@ -208,3 +208,28 @@ fn kinds_that_nobody_tells_are_looked_at() {
         test.settle();
     }
 }
+
+/// Goal: a path costs one look for each of its names, and a listing one for each that it has, on whichever servers.
+#[test]
+fn each_name_is_looked_at_once() {
+    for seed in 0..8 {
+        let (test, ()) = TestCluster::over_a_site(seed, 1 + seed as u32 % 4, fill);
+        // What takes too long for one call is asked for by many.
+        test.world.set_backing_faults(BackingFaults { unknown_kinds: 0, slow: 0, ..BackingFaults::default() });
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        let looks = || test.world.backing_calls("look");
+        let before = looks();
+        let d = test.run(0, async move {
+            assert_eq!(find(&own, "d/e/below").await.expect("there").size, 5);
+            find(&own, "d").await.expect("there").id
+        });
+        assert_eq!(looks() - before, 3, "seed {seed}");
+        test.run(0, async move { assert_all(&entries(&caller, d, true).await) });
+        test.world.run_for(SECOND);
+        // All but what is known; and each server looks at the directory before and after it.
+        let of_directory = 2 * u64::from(test.cluster.server_count());
+        assert_eq!(looks() - before, 3 + FILE_COUNT as u64 + 1 + of_directory, "seed {seed}");
+        test.settle();
+    }
+}
