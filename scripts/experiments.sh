@@ -1,9 +1,8 @@
 #!/bin/sh
 # Draws the pictures of docs/experiments.md: sh scripts/experiments.sh PROGRAMS [simulated|real|both] [OUTPUT [NAME]]
 # NAME is one picture alone, such as find: it takes less than a minute.
-# PROGRAMS holds tabane and tabane-bench. Nothing else should run beside the real ones, which take some five minutes on two
-# cores; the simulated ones take as long, and come out the same on any machine. JSON lines go to
-# standard output.
+# PROGRAMS holds tabane and tabane-bench. Nothing else should run beside the real ones, which take some seven minutes on
+# two cores; the simulated ones take five, and come out the same on any machine. JSON lines go to standard output.
 set -eu
 programs=$1
 which=${2:-both}
@@ -45,6 +44,13 @@ if [ "$which" != simulated ]; then
         trap 'sh scripts/backing.sh remove "$disk" >&2' EXIT
         sh scripts/backing.sh make "$disk" --size 4G --rate 100M >&2
         draw rdbench rdbench --backing "$disk" --servers 2,4 --length 2048 --repeat 7 --store memory,size=1G
+    fi
+    if [ -z "$only" ] || [ "$only" = stage ]; then
+        # Room for the trees, the copies and the stores in memory.
+        site=/dev/shm/tabane-stage
+        mkdir "$site"
+        draw stage stage --backing "$site" --servers 1,2,4 --repeat 7 --store memory,size=2G
+        rmdir "$site"
     fi
     draw profile profile --servers 2 --procs 2 --files 30000 --block-size 512MiB --repeat 7 --store memory,size=2G
 fi

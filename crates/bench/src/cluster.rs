@@ -109,7 +109,7 @@ fn up_arguments(options: &Options) -> Vec<String> {
 }
 
 /// The program named by --tabane, else the one beside this program, else the one in PATH.
-fn find_tabane(options: &Options) -> Result<PathBuf, String> {
+pub fn find_tabane(options: &Options) -> Result<PathBuf, String> {
     if let Some(path) = &options.tabane {
         return if path.is_file() {
             Ok(path.clone())

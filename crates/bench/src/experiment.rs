@@ -10,11 +10,12 @@ use crate::plot::Picture;
 use crate::report::median;
 use crate::{
     experiment_async, experiment_congestion, experiment_find, experiment_hpio, experiment_open_storm,
-    experiment_placement, experiment_profile, experiment_rdbench, experiment_uring,
+    experiment_placement, experiment_profile, experiment_rdbench, experiment_stage, experiment_uring,
 };
 use reactor::workers::HeldSignals;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// Runs an experiment and draws it, if asked to; the status to exit with.
@@ -49,6 +50,7 @@ fn try_lead(options: &Options, experiment: Bench) -> Result<(), String> {
         Bench::Profile => experiment_profile::run(&runner),
         Bench::Uring => experiment_uring::run(&runner),
         Bench::Rdbench => experiment_rdbench::run(&runner),
+        Bench::Stage => experiment_stage::run(&runner),
         _ => experiment_find::run(&runner),
     }?;
     match &options.plot {
@@ -72,6 +74,11 @@ impl Runner<'_> {
             true => Box::new(Simulated::start(&self.options.model, setting)?),
             false => Box::new(self.start_real(setting)?),
         })
+    }
+
+    /// Signals of children.
+    pub fn signals(&self) -> &HeldSignals {
+        &self.signals
     }
 
     /// The same, of real processes.
@@ -127,6 +134,24 @@ pub fn machine() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel: String = kernel.trim().chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
     format!("{cores} cores (Linux {kernel})")
+}
+
+/// A directory of the run in one of somebody else's; it goes with the run.
+pub struct SiteDirectory(pub PathBuf);
+
+impl SiteDirectory {
+    pub fn make(site: &Path, name: &str) -> Result<SiteDirectory, String> {
+        let path = site.join(format!("{name}-{}", std::process::id()));
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        std::fs::create_dir(&path).map_err(failed)?;
+        path.canonicalize().map(SiteDirectory).map_err(failed)
+    }
+}
+
+impl Drop for SiteDirectory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Values by curve and category, several runs each.

@@ -6,7 +6,7 @@
 
 use crate::engine::{Engine, Line, Setting};
 use crate::engine_simulated::snapshot_contents;
-use crate::experiment::{Runner, Table};
+use crate::experiment::{Runner, SiteDirectory, Table};
 use crate::gray_scott::{Decomposition, Edges, GrayScott};
 use crate::options::{Compute, RdBench, SiteUse, SnapshotTarget};
 use crate::plot::{Look, Panel, Picture, Series};
@@ -15,7 +15,7 @@ use crate::report::median;
 use crate::step::Step;
 use client::Contact;
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Snapshots by which it is measured how long the site takes.
 const PACE_SNAPSHOTS: u32 = 3;
@@ -25,15 +25,6 @@ const PACE_STEPS_MAX: u64 = 1 << 20;
 /// Bytes of each server's store in a simulation.
 const SIMULATED_STORE_SIZE: u64 = 1 << 30;
 const MIB: f64 = 1_048_576.0;
-
-/// A directory at the site that goes with the run.
-struct SiteDirectory(PathBuf);
-
-impl Drop for SiteDirectory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// How long things take on which the length of the computing rests, in seconds.
 struct Pace {
@@ -119,9 +110,9 @@ impl Bed<'_> {
 
     /// A cluster over an empty directory, or the directory alone, with processes that have begun.
     fn start(&self, target: SnapshotTarget) -> Result<(Box<dyn Engine>, Option<SiteDirectory>), String> {
-        let directory = match &self.rd.backing {
+        let directory = match &self.runner.options.backing {
             None => None,
-            Some(site) => Some(make_directory(site)?),
+            Some(site) => Some(SiteDirectory::make(site, "tabane-rdbench")?),
         };
         let path = directory.as_ref().map_or_else(PathBuf::new, |directory| directory.0.clone());
         let setting = Setting {
@@ -198,7 +189,7 @@ impl Bed<'_> {
     }
 
     fn run(&self, target: SnapshotTarget, interval: &Interval, wanted: &[Vec<u8>]) -> Result<Outcome, String> {
-        if let Some(site) = &self.rd.backing {
+        if let Some(site) = &self.runner.options.backing {
             // What the run before has left to be written is none of this one's.
             synchronise_file_system(site)?;
         }
@@ -285,13 +276,6 @@ fn describe_difference(target: SnapshotTarget, name: &str, found: &[u8], wanted:
 }
 
 /// An empty directory at the site, for this run alone.
-fn make_directory(site: &Path) -> Result<SiteDirectory, String> {
-    let path = site.join(format!("tabane-rdbench-{}", std::process::id()));
-    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    std::fs::create_dir(&path).map_err(failed)?;
-    path.canonicalize().map(SiteDirectory).map_err(failed)
-}
-
 fn curve(what: &str, target: SnapshotTarget, layout: &str, phase: u32) -> String {
     format!("{what} {} {layout} {phase}", target.word())
 }

@@ -80,6 +80,7 @@ pub struct Options {
     pub pages: usize,
     pub device: DeviceBench,
     pub rdbench: RdBench,
+    pub backing: Option<PathBuf>,
     pub simulate: bool,
     pub model: Model,
     pub plot: Option<PathBuf>,
@@ -216,6 +217,7 @@ impl Options {
             pages: values.count("pages", 0, 1 << 16)? as usize,
             device: DeviceBench::read(&values)?,
             rdbench: RdBench::read(&values)?,
+            backing: values.text("backing").map(PathBuf::from),
             simulate: values.text("simulate").is_some(),
             model: Model::parse(&values.text("model").unwrap_or_default())?,
             plot: values.text("plot").map(PathBuf::from),
@@ -239,7 +241,7 @@ impl Options {
         let several = self.server_counts.len() > 1 || self.plot.is_some() || self.simulate;
         let is_one = |bench: &Bench| match bench {
             Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => true,
-            Bench::Congestion | Bench::Hpio | Bench::Uring | Bench::Rdbench => true,
+            Bench::Congestion | Bench::Hpio | Bench::Uring | Bench::Rdbench | Bench::Stage => true,
             Bench::Find => several,
             _ => false,
         };
@@ -257,8 +259,8 @@ impl Options {
             let several = ("several --servers", self.server_counts.len() > 1);
             return match only.into_iter().chain([several]).find(|(_, given)| *given && self.worker.is_none()) {
                 Some((name, _)) => Err(format!(
-                    "{name} is for an experiment: placement, find, async, open-storm, congestion, hpio, uring, rdbench \
-                     or profile"
+                    "{name} is for an experiment: placement, find, async, open-storm, congestion, hpio, uring, \
+                     rdbench, stage or profile"
                 )),
                 None => Ok(()),
             };
@@ -276,7 +278,11 @@ impl Options {
         if experiment == Bench::Uring && (self.simulate || self.server_counts.len() > 1) {
             return Err("uring is about a real device and no servers; leave --simulate and --servers out".into());
         }
-        let starts_own = self.server_counts.len() > 1 || matches!(experiment, Bench::Placement | Bench::Rdbench);
+        if experiment == Bench::Stage && self.simulate {
+            return Err("stage is about real files and programs; leave --simulate out".into());
+        }
+        let starts_own =
+            self.server_counts.len() > 1 || matches!(experiment, Bench::Placement | Bench::Rdbench | Bench::Stage);
         if self.cluster.is_some() && !self.simulate && starts_own {
             return Err(format!(
                 "{name} starts clusters of its own; unset TABANE_CLUSTER, or give one count of servers"
@@ -290,18 +296,19 @@ impl Options {
         Ok(())
     }
 
+    fn check_backing(&self, experiment: Bench) -> Result<(), String> {
+        match (self.simulate, &self.backing) {
+            (true, Some(_)) => Err("--simulate has a simulated site; leave --backing out".into()),
+            (false, None) => {
+                Err(format!("{} needs --backing DIR: a directory of the file system that is slower", experiment.name()))
+            }
+            (false, Some(path)) if !path.is_dir() => Err(format!("--backing {}: no such directory", path.display())),
+            _ => Ok(()),
+        }
+    }
+
     fn check_rdbench(&self) -> Result<(), String> {
         let options = &self.rdbench;
-        match (self.simulate, &options.backing) {
-            (true, Some(_)) => return Err("--simulate has a simulated site; leave --backing out".into()),
-            (false, None) => {
-                return Err("rdbench needs --backing DIR: a directory of the file system that is slower".into());
-            }
-            (false, Some(path)) if !path.is_dir() => {
-                return Err(format!("--backing {}: no such directory", path.display()));
-            }
-            _ => {}
-        }
         if options.interval.is_some() && options.compute == Compute::Stencil && self.is_given("phases") {
             return Err("--interval says how long the stencil computes; leave --phases out".into());
         }
@@ -328,8 +335,11 @@ impl Options {
         if self.procs > procs_max && !self.simulate {
             return Err(format!("--procs: {} is out of range (1 to {procs_max} without --simulate)", self.procs));
         }
-        if self.experiment() == Some(Bench::Rdbench) {
-            self.check_rdbench()?;
+        if let Some(experiment @ (Bench::Rdbench | Bench::Stage)) = self.experiment() {
+            self.check_backing(experiment)?;
+            if experiment == Bench::Rdbench {
+                self.check_rdbench()?;
+            }
         }
         let tabane = self.target == TargetName::Tabane || self.compare.as_ref() == Some(&TargetName::Tabane);
         if self.cold && tabane && self.cluster.is_some() && self.worker.is_none() {

@@ -345,6 +345,35 @@ fn snapshots_are_equal() {
     ]);
 }
 
+/// Goal: a tree is copied and staged, all of it is there then, and to find that out asks nothing of the directory, which
+/// is as it was in the end.
+#[test]
+fn trees_are_staged() {
+    let program = tabane();
+    let site = std::env::temp_dir().join(format!("tabane-bench-staged-{}", std::process::id()));
+    std::fs::create_dir(&site).unwrap();
+    let picture = Picture::new("stage");
+    let backing = format!("--backing={}", site.display());
+    let own = ["stage", "--store", STORE, "--tabane", program.to_str().unwrap(), &backing];
+    let small = ["--servers=1,2", "--files=1200", "--block-size=96KiB", &picture.argument()];
+    let lines = lines(&[&own[..], &small].concat());
+    assert_eq!(lines.len(), 2 * 2 * 3);
+    for line in &lines {
+        let (files, bytes) = if line["tree"] == "small" { (1_200, 1_200 * 3_901) } else { (20, 20 * 98_304) };
+        assert_eq!((&line["files"], &line["bytes"]), (&files.into(), &bytes.into()), "{line}");
+        assert!(number(line, "seconds") > 0.0 && number(line, "rate") > 0.0, "{line}");
+        match line["way"].as_str() {
+            Some("cp") => assert!(line["calls"].is_null(), "{line}"),
+            // A small file is read by one call, and sixteen names are looked at by one.
+            Some("stage") => assert!(number(line, "calls") >= f64::from(files), "{line}"),
+            _ => assert_eq!(number(line, "calls"), 0.0, "{line}"),
+        }
+    }
+    assert_eq!(std::fs::read_dir(&site).unwrap().count(), 0);
+    std::fs::remove_dir(&site).unwrap();
+    picture.assert_says(&["measured", "1,200 files of 3901 B", "20 files of 96 KiB", "servers", "tabane stage again"]);
+}
+
 /// Goal: every experiment runs with real processes, counts what it ought to, and draws what it says it draws.
 /// Method: small volumes; nothing about speed.
 #[test]
@@ -420,4 +449,6 @@ fn refusals() {
     assert!(said(&["async", "--simulate", "--plot=/nonexistent/x.svg"], 1).contains("/nonexistent/x.svg"));
     assert!(said(&["async", "--tabane=/nonexistent/tabane"], 1).contains("/nonexistent/tabane"));
     assert!(said(&["rdbench", "--backing=/", "--procs=3", "--length=100"], 2).contains("make it a multiple of 3"));
+    assert!(said(&["stage"], 2).contains("stage needs --backing DIR"));
+    assert!(said(&["stage", "--backing=/", "--simulate"], 2).contains("leave --simulate out"));
 }

@@ -31,6 +31,7 @@ pub enum Bench {
     Profile,
     Uring,
     Rdbench,
+    Stage,
 }
 
 /// What a phase counts.
@@ -63,7 +64,7 @@ impl LoadKind {
 /// Benches that only this program itself asks for.
 pub const INTERNAL_BENCHES: [Bench; 3] = [Bench::Clean, Bench::Load, Bench::Steps];
 
-const EVERY_BENCH: [(Bench, &str); 22] = [
+const EVERY_BENCH: [(Bench, &str); 23] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::IorRandom, "ior-rnd4k"),
@@ -83,6 +84,7 @@ const EVERY_BENCH: [(Bench, &str); 22] = [
     (Bench::Profile, "profile"),
     (Bench::Uring, "uring"),
     (Bench::Rdbench, "rdbench"),
+    (Bench::Stage, "stage"),
     (Bench::Clean, "clean"),
     (Bench::Load, "load"),
     (Bench::Steps, "steps"),
@@ -110,7 +112,7 @@ impl Bench {
             Bench::Names => &["files", "directories"],
             Bench::Clean | Bench::Load | Bench::Steps => &[],
             Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => &[],
-            Bench::Congestion | Bench::Hpio | Bench::Uring | Bench::Rdbench => &[],
+            Bench::Congestion | Bench::Hpio | Bench::Uring | Bench::Rdbench | Bench::Stage => &[],
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::values::Values;
 use crate::gray_scott::Decomposition;
-use std::path::PathBuf;
 
 const LENGTH_MAX: u64 = 1 << 16;
 const SNAPSHOTS_MAX: u64 = 10_000;
@@ -88,7 +87,6 @@ pub struct RdBench {
     /// How many times as long as a snapshot takes that is written directly.
     pub phases: Vec<u32>,
     pub targets: Vec<SnapshotTarget>,
-    pub backing: Option<PathBuf>,
 }
 
 impl RdBench {
@@ -111,7 +109,6 @@ impl RdBench {
             compute,
             phases: values.counts("phases", PHASE_MAX)?,
             targets: values.words("targets", &SNAPSHOT_TARGETS)?,
-            backing: values.text("backing").map(PathBuf::from),
         })
     }
 

@@ -50,7 +50,13 @@ pub const TABLE: &[Spec] = &[
     spec("compare", Kind::Text, "", "TARGET", "measure this target too, in turns, and print medians and ratios"),
     spec("repeat", Kind::Count, "1", "runs", "runs of each bench on each target"),
     spec("procs", Kind::Count, "2", "processes", "processes that do the work together"),
-    spec("block-size", Kind::Size, "1GiB", "bytes", "volume that each process writes in the ior benches"),
+    spec(
+        "block-size",
+        Kind::Size,
+        "1GiB",
+        "bytes",
+        "volume that each process writes in the ior benches; size of stage's large files, 64MiB unless given",
+    ),
     spec(
         "transfer-size",
         Kind::Size,
@@ -63,7 +69,8 @@ pub const TABLE: &[Spec] = &[
         Kind::Count,
         "50000",
         "files",
-        "files of each process in mdtest, find and names, up to ten million and more; pings of each in ping",
+        "files of each process in mdtest, find and names, up to ten million and more; pings of each in ping; small \
+         files of stage, 20,000 unless given",
     ),
     spec(
         "seconds",
@@ -159,7 +166,13 @@ pub const TABLE: &[Spec] = &[
     spec("patterns", Kind::Text, "read,write,randread,randwrite", "WORDS", "uring: what is done, in fio's words"),
     spec("interfaces", Kind::Text, "sync,io_uring,aio", "WORDS", "uring: how; sync is pread and pwrite"),
     spec("fio", Kind::Flag, "", "", "uring: run the same with fio beside each run, and print the ratio"),
-    spec("backing", Kind::Text, "", "DIR", "rdbench: directory of the site's file system; all is in one made in it"),
+    spec(
+        "backing",
+        Kind::Text,
+        "",
+        "DIR",
+        "rdbench, stage: directory of the site's file system; all is in one made in it",
+    ),
     spec(
         "targets",
         Kind::Text,
@@ -232,6 +245,7 @@ Experiments, each alone; --plot draws them, --simulate runs them at up to 1,024 
   hpio         pieces with gaps, written and read together in the modes of MPI-IO's collective calls, without MPI
   uring        one thread and a device: io_uring, kernel AIO and pread, by size and depth
   rdbench      reaction diffusion that writes snapshots, to a file system and to a cluster over it
+  stage        small and large files of a directory into a cluster over it, beside cp
   profile      where the time of each phase goes: client, server, kernel, system calls, context switches
 
 Example: tabane-bench --procs 2 --servers 2 --compare posix:/dev/shm --repeat 3 ior-easy mdtest-easy
