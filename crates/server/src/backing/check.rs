@@ -17,15 +17,14 @@
 use super::carry::is_known;
 use super::table::known_of;
 use super::{BackingFault, add};
-use crate::core::{Core, Failure, Notice, until};
+use crate::core::{Core, Failure, Notice, all, until};
 use crate::handlers::names::unlink::drop_link;
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::names::{Dentry, NO_TIME, cursor_of};
 use crate::store::FastMap;
-use reactor::backing::BackingAttributes;
 use reactor::log::{self, Level};
-use reactor::{Class, Nanos};
+use reactor::{Class, LocalFuture, Nanos};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -38,9 +37,10 @@ const PATIENCE_NS: Nanos = 1_000_000_000;
 const PAUSE_NS_MAX: Nanos = 10_000_000_000;
 /// Times of a directory that are no older than this may stand for several changes.
 const YOUNG_NS: i64 = 3_000_000_000;
-/// Looks that one request has under way, and all of them together.
-const LOOKS_AT_ONCE: usize = 16;
-const LOOKS_MAX: usize = 64;
+/// Looks that one request has under way, and all of them together; and names that one call looks at.
+const LOOKS_AT_ONCE: usize = 128;
+const LOOKS_MAX: usize = 256;
+const CALL_LOOKS: usize = 16;
 /// What is taken from clients of this machine in one step.
 const STEP_COUNT: usize = 1024;
 /// Names of one page of a listing that are looked at for their attributes; a page has fewer.
@@ -172,72 +172,139 @@ impl Core {
 
     async fn check_all(self: &Rc<Self>, due: &[CheckKey]) {
         let mut begun = Vec::with_capacity(due.len());
-        for key in due {
-            begun.push(self.start_check(key).await);
+        for of_one in due.chunk_by(|left, right| left.0 == right.0 && left.1.is_some() && right.1.is_some()) {
+            for some in of_one.chunks(CALL_LOOKS) {
+                begun.extend(self.start_checks(some).await);
+            }
         }
         for check in begun {
             check.wait().await;
         }
     }
 
-    /// Begins to look at something again, or joins whoever does, when not too many are under way.
-    async fn start_check(self: &Rc<Self>, key: &CheckKey) -> Notice<()> {
+    /// Begins to look at names of one directory again, or at that, or joins whoever does, when not too many are under
+    /// way.
+    async fn start_checks(self: &Rc<Self>, keys: &[CheckKey]) -> Vec<Notice<()>> {
         let checks = &self.backing().checks;
-        loop {
+        let (begun, new) = loop {
             let full = {
                 let under_way = checks.under_way.borrow();
-                if let Some(check) = under_way.get(key) {
-                    return check.clone();
+                let (begun, new): (Vec<_>, Vec<_>) = keys.iter().partition(|key| under_way.contains_key(*key));
+                if new.is_empty() || under_way.len() + new.len() <= LOOKS_MAX {
+                    break (begun.into_iter().map(|key| under_way[key].clone()).collect(), new);
                 }
-                let first = under_way.values().next().cloned();
-                first.filter(|_| under_way.len() >= LOOKS_MAX)
+                under_way.values().next().cloned()
             };
-            let Some(full) = full else { break };
-            full.wait().await;
+            match full {
+                Some(full) => full.wait().await,
+                None => unreachable!("one call looks at less than may be looked at"),
+            }
+        };
+        let mut all: Vec<Notice<()>> = begun;
+        if new.is_empty() {
+            return all;
         }
         let check = Notice::new();
-        checks.under_way.borrow_mut().insert(key.clone(), check.clone());
-        add(&checks.looks, 1);
-        let (core, told, key) = (self.clone(), check.clone(), key.clone());
+        let new: Vec<CheckKey> = new.into_iter().cloned().collect();
+        checks.under_way.borrow_mut().extend(new.iter().map(|key| (key.clone(), check.clone())));
+        add(&checks.looks, new.len() as u64);
+        let (core, told) = (self.clone(), check.clone());
         self.reactor.spawn(Class::Metadata, async move {
-            let directory = FileId(key.0);
-            match &key.1 {
-                Some(name) => core.check_name(directory, name).await,
-                None => core.check_listing(directory).await,
-            }
-            core.backing().checks.under_way.borrow_mut().remove(&key);
+            core.check_keys(&new).await;
             told.tell(());
         });
-        check
+        all.push(check);
+        all
     }
 
-    /// Looks at a name again, and forgets it if it is not what it is known to be.
-    async fn check_name(self: &Rc<Self>, directory: FileId, name: &[u8]) {
+    async fn check_keys(self: &Rc<Self>, keys: &[CheckKey]) {
+        let Some((directory, _)) = keys.first() else { return };
+        let directory = FileId(*directory);
+        let names: Vec<&[u8]> = keys.iter().filter_map(|(_, name)| name.as_deref()).collect();
+        let is_done = match &names[..] {
+            [] => {
+                self.check_listing(directory).await;
+                true
+            }
+            [_] => false,
+            // If one of them makes all of them late, each is looked at by itself.
+            _ => self.look_at_names(directory, &names, self.reactor.now() + PATIENCE_NS / 4).await,
+        };
+        let forget = |key: &CheckKey| drop(self.backing().checks.under_way.borrow_mut().remove(key));
+        if is_done {
+            return keys.iter().for_each(forget);
+        }
+        let check = |key: &CheckKey| {
+            let (core, key) = (self.clone(), key.clone());
+            Box::pin(async move {
+                let name = key.1.as_deref().unwrap_or_default();
+                core.look_at_names(FileId(key.0), &[name], Nanos::MAX).await;
+                core.backing().checks.under_way.borrow_mut().remove(&key);
+            }) as LocalFuture<()>
+        };
+        all(keys.iter().map(check).collect()).await;
+    }
+
+    /// Looks at names again by one call, and forgets those that are not what they are known to be. False if that was
+    /// not told by a time.
+    async fn look_at_names(self: &Rc<Self>, directory: FileId, names: &[&[u8]], limit: Nanos) -> bool {
         let deadline = self.reactor.now() + self.options.timeout;
-        let Some(before) = self.agreed_name(&self.tables.borrow(), directory, name) else { return };
+        let agreed: Vec<(&[u8], AgreedName)> = {
+            let tables = self.tables.borrow();
+            let agreed = names.iter().map(|name| Some((*name, self.agreed_name(&tables, directory, name)?)));
+            agreed.flatten().collect()
+        };
+        let wanted: Vec<&[u8]> = agreed.iter().map(|(name, _)| *name).collect();
         let look = async {
             let (place, opened) = self.open_behind(directory, deadline).await?;
-            let found: Result<_, Failure> = self.backing().look_for(&opened, name).await;
-            found.map(|found| (place, found))
+            let found = opened.look_all(&wanted).await.map_err(|error| self.backing().failure(error))?;
+            Ok::<_, Failure>((place, found))
         };
-        let looked = look.await;
+        let Some(looked) = until(&self.reactor, limit, look).await else { return false };
+        let is_same = |tables: &Tables, name: &[u8], before: &AgreedName| {
+            self.agreed_name(tables, directory, name).as_ref() == Some(before)
+        };
         {
             let tables = self.tables.borrow();
-            if self.agreed_name(&tables, directory, name).as_ref() != Some(&before) {
-                return;
+            for (name, before) in &agreed {
+                // What was changed here as well is looked at again in time, as is what can't be looked at.
+                if is_same(&tables, name, before) {
+                    tables.backing.get(before.id).iter().for_each(|known| known.note_checked(self.reactor.now()));
+                }
             }
-            // What was changed here as well is looked at again in time, as is what can't be looked at.
-            tables.backing.get(before.id).iter().for_each(|taken_up| taken_up.note_checked(self.reactor.now()));
         }
-        let Ok((place, found)) = looked else { return };
-        let is_same = |found: &BackingAttributes| is_known(found, &before.known);
-        if found.as_ref().is_some_and(is_same) || self.backing().has_fault(BackingFault::IdentityUnchecked) {
-            return;
+        let Ok((place, found)) = looked else { return true };
+        for ((name, before), found) in agreed.iter().zip(found) {
+            let is_other = match found {
+                Ok(found) => !is_known(&found, &before.known),
+                Err(error) if error.is_not_found() => true,
+                Err(error) => {
+                    // It is counted.
+                    let _: Failure = self.backing().failure(error);
+                    false
+                }
+            };
+            let forgets = is_other && !self.backing().has_fault(BackingFault::IdentityUnchecked);
+            if forgets && is_same(&self.tables.borrow(), name, before) {
+                self.forget_changed(directory, &place.path, name, before, deadline).await;
+            }
         }
-        let forgotten = self.forget_name(directory, name, &before, deadline).await;
+        true
+    }
+
+    /// Forgets a name that is not any more what it is known to be, if nothing would be lost.
+    async fn forget_changed(
+        self: &Rc<Self>,
+        directory: FileId,
+        path: &[u8],
+        name: &[u8],
+        before: &AgreedName,
+        deadline: Nanos,
+    ) {
+        let forgotten = self.forget_name(directory, name, before, deadline).await;
         if let Ok(true) = forgotten {
             add(&self.backing().checks.forgotten, 1);
-            let path = super::joined(&place.path, name);
+            let path = super::joined(path, name);
             let words = "somebody else has changed it there; what was here of it is given up";
             log::event(Level::Info, "changed-behind", words, &[("path", &path.escape_ascii())]);
         }

@@ -21,7 +21,7 @@ use wire::{FileId, Name, Status};
 const ATTEMPTS_MAX: u32 = 8;
 /// Names that one call looks at, and calls that a listing has under way.
 const CALL_LOOKS: usize = 16;
-const CALLS_AT_ONCE: usize = 4;
+const CALLS_AT_ONCE: usize = 8;
 /// A look of a listing may take this part of a server's time-out, and a smaller one once others have taken all of it.
 const LOOK_PART: Nanos = 4;
 const LOOK_PART_LATER: Nanos = 32;

@@ -184,6 +184,41 @@ fn what_was_carried_is_looked_at() {
     }
 }
 
+/// Goal: one name that can't be looked at keeps none of those that are looked at by the same call from being seen as it
+/// is. Method: a page of a listing asks for all of them.
+#[test]
+fn a_name_that_hangs_is_looked_at_by_itself() {
+    for seed in 0..4 {
+        let flushing = Flushing { check: INTERVAL, ..MANUAL };
+        let names: Vec<String> = (0..40).map(|number| format!("d/n{number}")).collect();
+        let fill = |world: &World| {
+            world.outsider().make_directory("d");
+            names.iter().for_each(|name| world.outsider().write(name, 0, b"ours"));
+        };
+        let (test, ()) = TestCluster::over_a_flushed_site(seed, 1 + seed as u32 % 2, flushing, fill);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        let d = test.run(0, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            own.list(d).await.expect("listed");
+            d
+        });
+        names[1..].iter().for_each(|name| replace(&test.world, name, b"somebody else's"));
+        test.world.run_for(INTERVAL);
+        test.world.hang_backing(&names[0], Some("look"));
+        let own = caller.clone();
+        test.run(0, async move { own.list(d).await.expect("listed") });
+        let (own, others) = (caller.clone(), names[1..].to_vec());
+        test.run(0, async move {
+            for name in others {
+                assert_eq!(find(&own, &name).await.expect("there").size, 15, "{name}, seed {seed}");
+            }
+        });
+        test.world.release_backing();
+        test.settle();
+    }
+}
+
 /// Goal: where the site fails or does not answer what is here is served on, and nobody waits for long.
 #[test]
 fn a_site_that_fails_keeps_nobody_waiting() {
