@@ -422,21 +422,26 @@ impl Core {
                 let _: Result<(), Failure> = self.change([Record::Unlisted(directory)]);
                 self.backing().forget_listed_names(directory);
             }
-            (true, false) => self.disturb_listing(directory),
+            (true, false) => {
+                if let Some(names) = self.backing().names_under_way(directory) {
+                    names.borrow_mut().is_outdated = true;
+                }
+                self.disturb_listing(directory);
+            }
             _ => {}
         }
     }
 
     /// A directory was listed: as which it is known from now on.
-    pub(super) fn note_listed_as(&self, directory: FileId, times: (i64, i64)) {
+    pub(super) fn note_listed_as(&self, directory: FileId, times: Option<(i64, i64)>) {
         if let Some(listed) = self.tables.borrow().backing.listed_directory(directory) {
             listed.checked.set(self.reactor.now());
             listed.used.set(self.reactor.now());
-            listed.times.set(self.settled_times(times));
+            listed.times.set(times);
         }
     }
 
-    /// The times of a directory that was listed now, if they move with the next change of it: what comes within their
+    /// The times of a directory as it is looked at now, if they move with the next change of it: what comes within their
     /// grain does not move them. One that is young is listed once more.
     pub(super) fn settled_times(&self, times: (i64, i64)) -> Option<(i64, i64)> {
         let young = self.reactor.wall_clock() - YOUNG_NS;

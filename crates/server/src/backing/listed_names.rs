@@ -9,7 +9,9 @@
 //!    it was last looked at. When something known is forgotten, its table goes with it.
 //! 3. They are in memory alone. Those that can't be looked at are forgotten after `AGE_NS_MAX`: whoever lists the
 //!    directory then has it listed anew.
-//! 4. An id is given to one inode: who takes it takes it out of the table.
+//! 4. An id is given to one inode: a name that was taken up by it is known in its table for as long as that is there.
+//! 5. Nothing is noted as known in a table whose listing is under way but what its listing has looked at, or what was
+//!    taken up: "it is not there" may have been true before the names were read.
 
 use super::{BackingUse, names};
 use crate::core::{Core, Notice, until};
@@ -99,6 +101,8 @@ pub struct ListedNames {
     shown: Cell<Nanos>,
     /// Told when somebody needs to know more than names.
     hurry: Notice<()>,
+    /// The directory was found to have changed since.
+    pub is_outdated: bool,
     /// All were looked at, but for those that can't be.
     is_complete: bool,
 }
@@ -126,6 +130,7 @@ impl ListedNames {
             checked: 0,
             shown: Cell::new(0),
             hurry: Notice::new(),
+            is_outdated: false,
             is_complete: false,
         }
     }
@@ -150,9 +155,38 @@ impl ListedNames {
         self.total.count.set(self.total.count.get() + 1);
     }
 
+    /// Puts them in order, each once: what is replaced while it is read may have been read twice.
     pub fn sort(&mut self) {
         let bytes = &self.bytes;
         self.entries.sort_unstable_by(|a, b| (a.cursor, a.name(bytes)).cmp(&(b.cursor, b.name(bytes))));
+        let (same, kept): (Vec<bool>, usize) = {
+            let is_same =
+                |pair: &[ListedName]| pair[0].cursor == pair[1].cursor && pair[0].name(bytes) == pair[1].name(bytes);
+            let same: Vec<bool> = std::iter::once(false).chain(self.entries.windows(2).map(is_same)).collect();
+            let kept = same.iter().filter(|same| !**same).count();
+            (same, kept)
+        };
+        if kept == self.entries.len() || self.entries.is_empty() {
+            return;
+        }
+        for (index, _) in same.iter().enumerate().filter(|(_, same)| **same) {
+            self.note(index, NameState::Known);
+        }
+        let mut same = same.into_iter();
+        self.retain(|_| same.next() != Some(true));
+    }
+
+    /// Leaves those of which something holds.
+    fn retain(&mut self, holds: impl FnMut(&ListedName) -> bool) {
+        let (size, count) = (self.size(), self.entries.len());
+        self.entries.retain(holds);
+        self.total.size.set(self.total.size.get() + self.size() - size);
+        self.total.count.set(self.total.count.get() + self.entries.len() - count);
+    }
+
+    /// Leaves those that can't be looked at.
+    pub fn retain_failed(&mut self) {
+        self.retain(|entry| entry.state == NameState::Failed);
     }
 
     fn find(&self, directory: FileId, name: &[u8]) -> Option<usize> {
@@ -203,12 +237,12 @@ impl ListedNames {
 
     fn note(&mut self, index: usize, state: NameState) {
         let ListedName { kind, state: before, .. } = self.entries[index];
-        self.entries[index].state = state;
         match before {
             NameState::Waiting => *self.waiting(kind) -= 1,
             NameState::Failed => self.failed -= 1,
-            NameState::Known => {}
+            NameState::Known => return,
         }
+        self.entries[index].state = state;
         self.failed += usize::from(state == NameState::Failed);
     }
 
@@ -293,29 +327,36 @@ impl BackingUse {
     /// Shows all names of a directory that are not known, in order; not if there are too many directories that have
     /// some. Whether it does.
     pub(super) fn show_listed_names(&self, directory: FileId, names: &Rc<RefCell<ListedNames>>) -> bool {
+        let fits = self.has_room_for_table() || self.listed_names.borrow().contains_key(&directory.0);
+        if fits {
+            self.listed_names.borrow_mut().insert(directory.0, names.clone());
+        }
+        fits
+    }
+
+    /// Whether there is room for another table. Those go for it that have only what can't be looked at.
+    fn has_room_for_table(&self) -> bool {
         let mut tables = self.listed_names.borrow_mut();
-        if tables.len() >= DIRECTORIES_MAX.min(self.memos) {
-            let before = tables.len();
+        let (before, most) = (tables.len(), DIRECTORIES_MAX.min(self.memos));
+        if before >= most {
             tables.retain(|_, names| !names.borrow().is_complete);
             if tables.len() < before {
                 self.lost.note_all();
             }
         }
-        let fits = tables.len() < DIRECTORIES_MAX.min(self.memos) || tables.contains_key(&directory.0);
-        if fits {
-            tables.insert(directory.0, names.clone());
-        }
-        fits
+        tables.len() < most
     }
 
     /// A directory was listed, but for these names.
-    pub(super) fn put_failed_names(&self, directory: FileId, names: ListedNames, now: Nanos) {
-        let names = Rc::new(RefCell::new(names));
+    pub(super) fn put_failed_names(&self, directory: FileId, names: &Rc<RefCell<ListedNames>>, now: Nanos) {
         {
             let mut names = names.borrow_mut();
+            names.retain_failed();
             (names.is_complete, names.checked) = (true, now);
         }
-        self.show_listed_names(directory, &names);
+        // Also where there is no room: whoever has waited for it would list it again.
+        self.has_room_for_table();
+        self.listed_names.borrow_mut().insert(directory.0, names.clone());
     }
 
     /// Other names of a directory may be unknown now: what was read of it is not all any more.
@@ -332,23 +373,33 @@ impl BackingUse {
         }
     }
 
-    /// What a name stands for is known now, and has no need of its id. The last of those that can't be looked at leaves
-    /// a directory that is to be listed anew.
+    /// What a name stands for is known now, if only that it is not there. The last of those that can't be looked at
+    /// leaves a directory that is to be listed anew.
     pub(super) fn note_known_name(&self, directory: FileId, name: &[u8]) {
-        self.take_listed_id(directory, name);
+        if self.names_under_way(directory).is_none() {
+            self.note_taken_up(directory, name);
+        }
     }
 
-    /// The id with which listings have shown a name, for what is taken up there.
-    pub(super) fn take_listed_id(&self, directory: FileId, name: &[u8]) -> Option<FileId> {
-        let names = self.listed_names.borrow().get(&directory.0)?.clone();
+    /// The same of a name that was taken up: by its id, if `listed_id` has told one.
+    pub(super) fn note_taken_up(&self, directory: FileId, name: &[u8]) {
+        let names = self.listed_names.borrow().get(&directory.0).cloned();
+        let Some(names) = names else { return };
         let mut names = names.borrow_mut();
-        let index = names.find(directory, name)?;
-        let id = (names.entries[index].state != NameState::Known).then_some(names.entries[index].id);
-        names.note_known(index);
+        if let Some(index) = names.find(directory, name) {
+            names.note_known(index);
+        }
         if names.is_complete && names.failed_count() == 0 {
             self.listed_names.borrow_mut().remove(&directory.0);
         }
-        id
+    }
+
+    /// The id with which listings have shown a name, for what is taken up there.
+    pub(super) fn listed_id(&self, directory: FileId, name: &[u8]) -> Option<FileId> {
+        let names = self.listed_names.borrow().get(&directory.0)?.clone();
+        let names = names.borrow();
+        let entry = &names.entries[names.find(directory, name)?];
+        (entry.state != NameState::Known).then_some(entry.id)
     }
 
     /// What was read of a directory whose listing is under way, if it is shown.
@@ -487,4 +538,83 @@ impl Core {
 
 fn to_flow(goes_on: bool) -> ControlFlow<()> {
     if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIRECTORY: FileId = FileId(7);
+
+    fn table(names: &[(&str, Option<FileKind>)]) -> (Rc<ListedTotal>, ListedNames) {
+        let total = Rc::new(ListedTotal::default());
+        let mut table = ListedNames::new(&total);
+        for (number, (name, kind)) in names.iter().enumerate() {
+            table.push(DIRECTORY, name.as_bytes(), *kind, FileId(100 + number as u64));
+        }
+        table.sort();
+        (total, table)
+    }
+
+    fn many(count: usize) -> (Rc<ListedTotal>, ListedNames) {
+        let names: Vec<String> = (0..count).map(|number| format!("n{number}")).collect();
+        table(&names.iter().map(|name| (name.as_str(), Some(FileKind::File))).collect::<Vec<_>>())
+    }
+
+    /// Goal: a name that was read twice is there once, and what is counted is what is there; nothing is left in the end.
+    #[test]
+    fn names_are_there_once() {
+        let file = Some(FileKind::File);
+        let (total, mut table) = table(&[("a", file), ("b", Some(FileKind::Directory)), ("a", file), ("c", None)]);
+        assert_eq!((table.entries.len(), total.count.get(), total.size.get()), (3, 3, table.size()));
+        assert_eq!((table.others, table.directories, table.unknown_kinds), (1, 1, 1));
+        let index = table.find(DIRECTORY, b"a").expect("there");
+        for _ in 0..2 {
+            table.note_failed(index);
+            assert_eq!((table.others, table.failed_count()), (0, 1));
+        }
+        table.retain_failed();
+        assert_eq!((table.name(0), total.count.get(), total.size.get()), (&b"a"[..], 1, table.size()));
+        table.note_known(0);
+        // It was taken up: its id is somebody's.
+        table.note_failed(0);
+        assert_eq!(table.failed_count(), 0);
+        drop(table);
+        assert_eq!((total.count.get(), total.size.get()), (0, 0));
+    }
+
+    /// Goal: directories and what tells no kind come first, by themselves; then all others from where somebody reads, and
+    /// those before it at last; each once.
+    #[test]
+    fn the_order_of_looks() {
+        let (_total, mut table) = many(200);
+        table.push(DIRECTORY, b"directory", Some(FileKind::Directory), FileId(1));
+        table.push(DIRECTORY, b"unknown", None, FileId(2));
+        table.sort();
+        assert!(!table.serve(ListingNeed::Names) && !table.serve(ListingNeed::Directories));
+        let note = |table: &mut ListedNames| {
+            let batch = table.next(64);
+            batch.iter().for_each(|index| table.note_known(*index));
+            batch
+        };
+        let first = note(&mut table);
+        let mut names: Vec<&[u8]> = first.iter().map(|index| table.name(*index)).collect();
+        names.sort_unstable();
+        assert_eq!(names, [&b"directory"[..], b"unknown"]);
+        assert!(table.serve(ListingNeed::Directories) && !table.serve(ListingNeed::All));
+        let from = table.entries[150].cursor;
+        assert!(!table.serve(ListingNeed::Page(from, 1_000)));
+        table.next = 150;
+        let batch = note(&mut table);
+        assert!(batch.iter().all(|index| *index >= 150) && table.serve(ListingNeed::Page(from, 1_000)));
+        let mut seen = first.len() + batch.len();
+        loop {
+            match note(&mut table).len() {
+                0 => break,
+                count => seen += count,
+            }
+        }
+        assert_eq!(seen, 202);
+        assert!(table.has_no_waiting() && !table.serve(ListingNeed::Names), "the listing ends now");
+    }
 }

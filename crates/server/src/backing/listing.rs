@@ -92,11 +92,17 @@ impl Core {
         add(&self.backing().counters.listings, 1);
         let (place, behind) = self.open_behind(directory, self.reactor.now() + self.options.timeout).await?;
         let failed = |error| self.backing().failure(error);
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = 0;
+        while attempts < ATTEMPTS_MAX {
             self.backing().disturbed.borrow_mut().remove(&directory.0);
             let before = behind.look_open().await.map_err(failed)?.identity;
-            let times = (before.mtime, before.ctime);
-            let failed_names = self.take_up_all(directory, &place, &behind, times).await?;
+            let times = self.settled_times((before.mtime, before.ctime));
+            let names = self.take_up_all(directory, &place, &behind, times).await?;
+            if names.borrow().is_outdated {
+                // What was looked at is known; the next attempt has less to do.
+                continue;
+            }
+            attempts += 1;
             let after = behind.look_open().await.map_err(failed)?.identity;
             // A name that was forgotten meanwhile may have been passed over.
             if before == after && !self.backing().disturbed.borrow_mut().remove(&directory.0) {
@@ -106,15 +112,18 @@ impl Core {
                     crate::handlers::check_directory(self, &tables, directory)?;
                     !tables.backing.is_listed(directory)
                 };
-                return match failed_names.failed_count() == 0 {
+                // Others may have been found by themselves meanwhile.
+                self.note_those_known(directory, &mut names.borrow_mut());
+                let are_all_known = names.borrow().failed_count() == 0;
+                return match are_all_known {
                     true if is_there => {
                         self.change([Record::Listed(directory)])?;
-                        self.note_listed_as(directory, (after.mtime, after.ctime));
+                        self.note_listed_as(directory, times);
                         Ok(())
                     }
                     true => Ok(()),
                     false => {
-                        self.backing().put_failed_names(directory, failed_names, self.reactor.now());
+                        self.backing().put_failed_names(directory, &names, self.reactor.now());
                         Ok(())
                     }
                 };
@@ -125,14 +134,15 @@ impl Core {
         Err(Failure::with_text(Status::Busy, words))
     }
 
-    /// Takes up all names of an open directory that belong here. Those that can't be looked at come back.
+    /// Takes up all names of an open directory that belong here, of which the times are these. Those that can't be looked
+    /// at come back, among others; or names that are outdated, before all were looked at.
     async fn take_up_all(
         self: &Rc<Self>,
         directory: FileId,
         place: &DirectoryBehind,
         behind: &BackingDirectory,
-        times: (i64, i64),
-    ) -> Result<ListedNames, Failure> {
+        times: Option<(i64, i64)>,
+    ) -> Result<Rc<RefCell<ListedNames>>, Failure> {
         let start = self.reactor.now();
         let listing = behind.open_listing().await.map_err(|error| self.backing().failure(error))?;
         let known = (place.clone(), behind.clone());
@@ -146,24 +156,28 @@ impl Core {
                 self.check_unmet(directory, start).await;
             }
             names.sort();
-            (names.times, names.checked) = (self.settled_times(times), start);
+            (names.times, names.checked) = (times, start);
+            // What was forgotten just now is lacking in it.
+            names.is_outdated = is_begin && next.is_none() && self.is_disturbed(directory);
             let names = Rc::new(RefCell::new(names));
             // Only all of them are what the directory has.
-            let is_all = is_begin && next.is_none() && !self.is_disturbed(directory);
+            let is_all = is_begin && next.is_none() && !names.borrow().is_outdated;
             let has_waiting = !names.borrow().has_no_waiting();
             if is_all && has_waiting && self.backing().show_listed_names(directory, &names) {
                 names.borrow().note_shown(self.reactor.now());
                 self.tell_step(directory);
                 self.wait_for_need(&names).await;
             }
-            (is_begin, from) = (false, next);
             self.look_at_all(directory, &known, &names, failed_names.failed_count(), &mut part).await?;
-            // Others may have been found by themselves meanwhile.
-            self.note_those_known(directory, &mut names.borrow_mut());
+            if is_begin && next.is_none() {
+                // The table that was shown, if it was: what was taken up is known in it.
+                return Ok(names);
+            }
+            (is_begin, from) = (false, next);
             failed_names.add_failed(&names.borrow(), directory);
         }
         failed_names.sort();
-        Ok(failed_names)
+        Ok(Rc::new(RefCell::new(failed_names)))
     }
 
     fn is_disturbed(&self, directory: FileId) -> bool {
@@ -219,6 +233,9 @@ impl Core {
     ) -> Result<(), Failure> {
         loop {
             self.tell_step(directory);
+            if names.borrow().is_outdated {
+                return Ok(());
+            }
             let Some(batch) = self.next_batch(directory, names) else { return Ok(()) };
             self.announce_before_looks(directory, self.reactor.now() + self.options.timeout).await?;
             let patience = self.options.timeout / *part;
@@ -341,6 +358,10 @@ impl Core {
                 Box::pin(self.clone().take_up_listed(directory, (place, behind), (index, name), None, limit)).await
             }
             Err(failure) if failure.status == Status::TooLarge => Ok((index, Some(failure))),
+            // Somebody is changing it, and has not decided.
+            Ok(true) if self.is_unknown(&self.tables.borrow(), directory, &name) => {
+                Ok((index, Some(Status::Busy.into())))
+            }
             result => result.map(|_| (index, None)),
         }
     }

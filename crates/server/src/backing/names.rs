@@ -71,10 +71,12 @@ impl Core {
                 }
             }
             // Where the directory itself is gone it is another error, or its path.
-            Err(error) if error.is_not_found() && error.path() == joined(&path, name) => self.note_miss(directory),
+            Err(error) if error.is_not_found() && error.path() == joined(&path, name) => {
+                backing.note_known_name(directory, name);
+                self.note_miss(directory);
+            }
             Err(error) => return Err(backing.failure(error)),
         }
-        backing.note_known_name(directory, name);
         Ok(())
     }
 
@@ -208,7 +210,7 @@ impl Core {
     ) -> Result<(), Failure> {
         let slot = self.cluster.dentry_slot(directory, name);
         self.check_file_numbers()?;
-        let id = match self.backing().take_listed_id(directory, name) {
+        let id = match self.backing().listed_id(directory, name) {
             Some(id) => id,
             None => FileId::taken_up(self.next_number()?, slot),
         };
@@ -246,6 +248,7 @@ impl Core {
             true => self.commit_at(NO_TIME, self.store.begin(), records)?,
             false => self.commit(self.store.begin(), records)?,
         }
+        self.backing().note_taken_up(directory, name);
         if let Some(taken_up) = self.tables.borrow().backing.get(id) {
             taken_up.note_checked(self.reactor.now());
         }

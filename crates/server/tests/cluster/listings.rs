@@ -233,3 +233,32 @@ fn each_name_is_looked_at_once() {
         test.settle();
     }
 }
+
+/// Goal: names that are replaced and made while they are read come once, and in the end all are there. Method: somebody
+/// else does so all the time, in a directory of several pieces.
+#[test]
+fn names_that_are_replaced_come_once() {
+    const COUNT: usize = 3_000;
+    for seed in 0..6 {
+        let fill = |world: &World| {
+            world.set_backing_faults(BackingFaults { unknown_kinds: 0, ..BackingFaults::default() });
+            world.outsider().make_directory("d");
+            (0..COUNT).for_each(|number| world.outsider().write(&format!("d/n{number}"), 0, b"first"));
+        };
+        let (test, ()) = TestCluster::over_a_site(seed, 1 + seed as u32 % 2, fill);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        let d = test.run(0, async move { find(&own, "d").await.expect("there").id });
+        let listing = test.spawn(0, async move { entries(&caller, d, false).await });
+        let mut number = seed as usize;
+        while listing.borrow().is_none() {
+            number = (number + 7) % COUNT;
+            test.world.outsider().write("theirs", 0, b"second");
+            test.world.outsider().rename("theirs", &format!("d/n{number}"));
+            test.world.run_for(SECOND / 10_000);
+        }
+        let found = test.wait(&listing);
+        assert_eq!(found.len(), COUNT, "seed {seed}");
+        test.settle();
+    }
+}
