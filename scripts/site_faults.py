@@ -561,6 +561,17 @@ class Checks:
         self.no_rests()
         return f"others go, it is read here in {waits:.1f} s, status names it, {words}; after it all has gone"
 
+    def hang_start(self):
+        """Nothing is heard of the site while another cluster is to be started over it: that is told, and nothing is."""
+        self.site.control("hang getattr /")
+        run_directory = self.cluster.run_directory.with_name("other")
+        words = ["up", "--servers", "1", "--store", "memory:size=32M", "--backing", str(self.site.mount)]
+        up = self.cluster.call(*words, "--run-directory", str(run_directory), seconds=BOUNDED_SECONDS)
+        self.site.control()
+        expect(up.returncode != 0 and "has not answered for" in up.stderr, f"up: status {up.returncode}: {up.stderr}")
+        expect(not (run_directory / "cluster").exists(), "up has made a cluster over a site that does not answer")
+        return f"up gave up after {up.seconds:.1f} s"
+
     def hang_down(self):
         """A write and a read never return: `down --discard` ends the cluster. The last check, for it does."""
         self.cluster.must("mkdir", "/hang-end")
@@ -582,7 +593,7 @@ class Checks:
 
 
 CHECKS = ["slow", "read_error", "write_error", "sync_error", "update_error", "stale", "stale_removal", "full"]
-CHECKS += ["readonly", "mixed", "hang", "hang_flush", "hang_down"]
+CHECKS += ["readonly", "mixed", "hang", "hang_flush", "hang_start", "hang_down"]
 
 
 def main():

@@ -47,6 +47,7 @@ mod salvage;
 mod server;
 mod session;
 mod settings;
+mod site_look;
 mod status;
 mod store_memory;
 mod text;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         Some("--version" | "-V" | "version") => print(&version::line("tabane")),
         Some("help") => help_about(&words[1..]),
         Some(completion::WORDS) => completion::print_candidates(&words[1..]),
+        Some(site_look::WORD) => site_look::run(&words[1..]),
         Some(name) => dispatch(name, &[before, &words[1..]].concat()),
     };
     match outcome {

@@ -5,12 +5,13 @@ use crate::failure::{Failure, Outcome};
 use crate::flushing;
 use crate::options::{OptionRow, STORE_SIZE_MAX, STORE_SIZE_MIN};
 use crate::pin::Pin;
+use crate::site_look::{SiteLook, look_at};
 use crate::text::{parse_size, size_words};
 use client::Cluster;
 use server::{Flushing, Transport};
 use std::fmt::Write as _;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use wire::Protection;
 
 const FORMAT: &str = "tabane servers 1";
@@ -122,7 +123,9 @@ fn wanted_backing(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
     let Some(path) = arguments.path("backing") else { return Ok(None) };
     let path = absolute(&path)?;
     // What is there already is named by its own path, so that it can be compared.
-    let path = path.canonicalize().unwrap_or(path);
+    let time = Duration::from_millis(arguments.number("timeout-ms"));
+    let looked = look_at(&path, time)?.ok_or_else(|| silent_backing(&path, time))?;
+    let path = looked.map_or(path, |look| look.path);
     match path.to_str().is_some_and(|text| !text.contains('\n')) {
         true => Ok(Some(path)),
         false => {
@@ -131,16 +134,27 @@ fn wanted_backing(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
     }
 }
 
+/// That nothing is heard of a backing directory.
+fn silent_backing(backing: &Path, time: Duration) -> Failure {
+    let (path, seconds) = (backing.display(), time.as_secs_f64());
+    Failure::failed(format!(
+        "--backing {path}: its file system has not answered for {seconds} s; try 'ls {path}', which waits until it does, \
+         and mount it anew if it never does"
+    ))
+}
+
 /// What tells a backing directory on this host from others: the numbers of its inode and of its file system, which is 0
-/// where that does not say. Errors: this host does not have it, or it holds the cluster's
-/// own files or lies among them; `others` are directories of such files, each with what it is.
-pub fn check_backing(backing: &Path, others: &[(&str, &Path)]) -> Outcome<(u64, u64)> {
+/// where that does not say. Errors: this host does not have it, nothing is heard of it for a time, or it holds the
+/// cluster's own files or lies among them; `others` are directories of such files, each with what it is.
+pub fn check_backing(backing: &Path, time: Duration, others: &[(&str, &Path)]) -> Outcome<(u64, u64)> {
     let refused = |why: String| {
         let path = backing.display();
         Failure::failed(format!("--backing {path}: {why}; name a directory of the site's file system"))
     };
-    let facts = std::fs::metadata(backing).map_err(|error| refused(crate::failure::io_words(&error)))?;
-    if !facts.is_dir() {
+    let looked = look_at(backing, time)?.ok_or_else(|| silent_backing(backing, time))?;
+    let SiteLook { is_directory, inode, file_system, .. } =
+        looked.map_err(|error| refused(crate::failure::io_words(&error)))?;
+    if !is_directory {
         return Err(refused("it is no directory".to_owned()));
     }
     for (what, path) in others {
@@ -149,8 +163,7 @@ pub fn check_backing(backing: &Path, others: &[(&str, &Path)]) -> Outcome<(u64, 
             return Err(refused(format!("it {words} {what}, {}", path.display())));
         }
     }
-    let file_system = reactor::process::file_system_number(backing);
-    Ok((facts.ino(), file_system.map_err(|error| refused(crate::failure::io_words(&error)))?))
+    Ok((inode, file_system))
 }
 
 impl Settings {

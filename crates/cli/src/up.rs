@@ -16,6 +16,7 @@ use std::fs::DirBuilder;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::time::Duration;
 use wire::{Placement, ServerAddress};
 
 const NANOS_PER_MS: Nanos = 1_000_000;
@@ -250,6 +251,7 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
     if let Some(backing) = &settings.backing {
         check_backing(
             backing,
+            Duration::from_millis(settings.timeout_ms),
             &[("the directory of the stores", &settings.stores), ("the run directory", &directory.path)],
         )?;
     }

@@ -31,10 +31,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 const NANOS_PER_MS: Nanos = 1_000_000;
 /// How long a server that runs has to answer before it counts as running all the same.
 const SURVEY_TIME: Nanos = 2_000 * NANOS_PER_MS;
+/// For what a host is asked about the backing directory.
+const SITE_TIME: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Nanos = 500 * NANOS_PER_MS;
 /// Orders in a file are waited for so often (20 s): whoever writes them shows every second that he lives.
 const LOOKS_MAX: u32 = 400;
@@ -209,7 +212,7 @@ impl Agent {
             .map_err(|error| Failure::failed(format!("{}: {}", existing.display(), io_words(&error))))?;
         let device = existing.metadata().map_or(0, |facts| facts.dev());
         let own_places: [(&str, &Path); 2] = [("the directory of the stores", &stores), ("the run directory", &path)];
-        let backing = told["backing"].as_str().map(|backing| check_backing(Path::new(backing), &own_places));
+        let backing = told["backing"].as_str().map(|backing| check_backing(Path::new(backing), SITE_TIME, &own_places));
         Ok(json!({
             "address": address.to_string(),
             "ports": ports,
