@@ -127,6 +127,8 @@ impl Behind {
     pub fn name(&self, history: &mut History, taken_up: &[(FileId, u64)]) -> Vec<String> {
         // A server that dies within a write to its store has taken up what nobody knows of, itself included.
         let told: BTreeSet<FileId> = history.operations.iter().flat_map(|operation| told(&operation.outcome)).collect();
+        // Listings tell ids of what is not taken up yet; a server that is killed before it is gives it another one.
+        let kept: BTreeSet<FileId> = history.operations.iter().filter_map(|operation| operation.outcome.id()).collect();
         let mut ids: BTreeMap<u64, Vec<FileId>> = BTreeMap::new();
         for (id, inode) in taken_up.iter().filter(|(id, _)| told.contains(id)) {
             let known = ids.entry(*inode).or_default();
@@ -139,7 +141,7 @@ impl Behind {
         for file in &self.files {
             let Some(known) = ids.get(&file.inode) else { continue };
             let Some((first, others)) = known.split_first() else { continue };
-            if !others.is_empty() && !self.names_go {
+            if known.iter().filter(|id| kept.contains(id)).count() > 1 && !self.names_go {
                 problems.push(format!("{} was taken up several times: {known:?}", file.path));
             }
             firsts.extend(others.iter().map(|other| (*other, *first)));
