@@ -14,14 +14,17 @@
 //!    taken up: "it is not there" may have been true before the names were read.
 
 use super::{BackingUse, names};
-use crate::core::{Core, Notice, until};
+use crate::core::{Core, Notice, Turn, until};
 use crate::journal::tables::Tables;
 use crate::names::{Dentry, cursor_of};
 use reactor::Nanos;
 use reactor::backing::FileKind;
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use wire::{FileId, Kind, Status};
 
 /// Names of one directory on one server that can't be looked at, at most; if there are more, the listing fails.
@@ -29,10 +32,11 @@ pub const FAILED_NAMES_MAX: usize = 256;
 /// Directories that have a table at most.
 const DIRECTORIES_MAX: usize = 256;
 /// Bytes of all tables. Beyond them names are looked at as they are read, and shown when that is over.
-pub const LISTED_SIZE_MAX: usize = 16 << 20;
+pub const LISTED_SIZE_MAX: usize = 32 << 20;
 /// For how long names that can't be looked at are shown without another try.
 const AGE_NS_MAX: Nanos = 10_000_000_000;
-/// While they are shown, and for so long afterwards, names are not looked at that nobody needs to know more of.
+/// While names are shown, of whichever directory, and for so long afterwards, none are looked at that nobody needs to
+/// know more of.
 const QUIET_NS: Nanos = 50_000_000;
 /// For that at most.
 const SHOWN_NS_MAX: Nanos = 1_000_000_000;
@@ -97,8 +101,6 @@ pub struct ListedNames {
     pub times: Option<(i64, i64)>,
     /// When they were read, or the directory was last found to be the same.
     pub checked: Nanos,
-    /// When they were shown last.
-    shown: Cell<Nanos>,
     /// Told when somebody needs to know more than names.
     hurry: Notice<()>,
     /// The directory was found to have changed since.
@@ -128,7 +130,6 @@ impl ListedNames {
             total: total.clone(),
             times: None,
             checked: 0,
-            shown: Cell::new(0),
             hurry: Notice::new(),
             is_outdated: false,
             is_complete: false,
@@ -159,6 +160,8 @@ impl ListedNames {
     pub fn sort(&mut self) {
         let bytes = &self.bytes;
         self.entries.sort_unstable_by(|a, b| (a.cursor, a.name(bytes)).cmp(&(b.cursor, b.name(bytes))));
+        self.shrink();
+        let bytes = &self.bytes;
         let (same, kept): (Vec<bool>, usize) = {
             let is_same =
                 |pair: &[ListedName]| pair[0].cursor == pair[1].cursor && pair[0].name(bytes) == pair[1].name(bytes);
@@ -174,6 +177,12 @@ impl ListedNames {
         }
         let mut same = same.into_iter();
         self.retain(|_| same.next() != Some(true));
+    }
+
+    /// Nothing is added for now.
+    fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+        self.bytes.shrink_to_fit();
     }
 
     /// Leaves those of which something holds.
@@ -218,11 +227,6 @@ impl ListedNames {
             }
         }
         Vec::new()
-    }
-
-    /// They are shown now.
-    pub fn note_shown(&self, now: Nanos) {
-        self.shown.set(now);
     }
 
     /// A name was looked at.
@@ -459,11 +463,22 @@ impl Core {
         let hurry = names.borrow().hurry.clone();
         let latest = self.reactor.now() + SHOWN_NS_MAX;
         loop {
-            let limit = latest.min(names.borrow().shown.get() + QUIET_NS);
+            let limit = latest.min(self.backing().names_shown.get() + QUIET_NS);
             if self.reactor.now() >= limit || until(&self.reactor, limit, hurry.wait()).await.is_some() {
                 return;
             }
         }
+    }
+
+    /// The turn to look at names that nobody needs to know more of; or nothing as soon as somebody does.
+    pub(super) async fn turn_or_need(&self, names: &RefCell<ListedNames>) -> Option<Turn> {
+        let hurry = names.borrow().hurry.clone();
+        let (mut turn, mut needed) = (pin!(self.backing().idle_looks.take(0)), pin!(hurry.wait()));
+        poll_fn(|context| match needed.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => turn.as_mut().poll(context).map(Some),
+        })
+        .await
     }
 
     /// Whether this server's share of a directory has no names: `NotEmpty`, or `Busy` where nobody knows yet.
@@ -501,7 +516,9 @@ impl Core {
             return tables.names.walk(directory, from, &mut |entry: &Dentry<'_>| visit(entry));
         };
         let listed = listed.borrow();
-        listed.note_shown(self.reactor.now());
+        if let Some(backing) = &self.backing {
+            backing.names_shown.set(self.reactor.now());
+        }
         let first = listed.entries.partition_point(|entry| entry.cursor < from);
         // By now somebody may have found out what is there, and have removed it.
         let is_shown = |name: &[u8]| self.is_unknown(tables, directory, name);

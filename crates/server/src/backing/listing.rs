@@ -163,12 +163,14 @@ impl Core {
             // Only all of them are what the directory has.
             let is_all = is_begin && next.is_none() && !names.borrow().is_outdated;
             let has_waiting = !names.borrow().has_no_waiting();
-            if is_all && has_waiting && self.backing().show_listed_names(directory, &names) {
-                names.borrow().note_shown(self.reactor.now());
+            let is_shown = is_all && has_waiting && self.backing().show_listed_names(directory, &names);
+            if is_shown {
+                self.backing().names_shown.set(self.reactor.now());
                 self.tell_step(directory);
                 self.wait_for_need(&names).await;
             }
-            self.look_at_all(directory, &known, &names, failed_names.failed_count(), &mut part).await?;
+            let failed_count = failed_names.failed_count();
+            self.look_at_all(directory, &known, (&names, is_shown), failed_count, &mut part).await?;
             if is_begin && next.is_none() {
                 // The table that was shown, if it was: what was taken up is known in it.
                 return Ok(names);
@@ -227,12 +229,14 @@ impl Core {
         self: &Rc<Self>,
         directory: FileId,
         known: &(DirectoryBehind, BackingDirectory),
-        names: &RefCell<ListedNames>,
+        (names, is_shown): (&RefCell<ListedNames>, bool),
         failed_count: usize,
         part: &mut Nanos,
     ) -> Result<(), Failure> {
         loop {
             self.tell_step(directory);
+            // What nobody waits for comes one directory at a time.
+            let _turn = if is_shown { self.turn_or_need(names).await } else { None };
             if names.borrow().is_outdated {
                 return Ok(());
             }

@@ -81,7 +81,7 @@ pub use places::{ask_carried, ask_place};
 pub use preparation::{lacking, preparation, preparation_number};
 
 use crate::backing::table::RootIdentity;
-use crate::core::{Core, Failure, Notice, until};
+use crate::core::{Core, Failure, Notice, Turns, until};
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::process::options::{ConflictPolicy, ServerOptions, StartError};
@@ -137,6 +137,9 @@ pub struct BackingUse {
     /// Names that were read and that nobody has looked at, by directory.
     listed_names: RefCell<FastMap<u64, Rc<RefCell<ListedNames>>>>,
     listed_total: Rc<ListedTotal>,
+    /// When some of them were shown last, and whose turn it is to look at those that nobody needs.
+    names_shown: Cell<Nanos>,
+    idle_looks: Turns,
     counters: Counters,
     /// What of files is being written behind here, or was; by file.
     shares: Wishes<u64, shares::ShareWrite>,
@@ -266,6 +269,8 @@ impl BackingUse {
             misses: RefCell::default(),
             listed_names: RefCell::default(),
             listed_total: Rc::default(),
+            names_shown: Cell::new(0),
+            idle_looks: Turns::default(),
             shares: Wishes::new(shares::SHARES_MAX.min(wishes_max)),
             carries: Wishes::new(carry::CARRIES_MAX.min(wishes_max)),
             moving: RefCell::default(),

@@ -262,3 +262,45 @@ fn names_that_are_replaced_come_once() {
         test.settle();
     }
 }
+
+/// Goal: names that nobody needs to know more of, and that can't be looked at, hold up no other directory: whoever needs
+/// that has it at once, and it is listed by itself in time.
+#[test]
+fn what_somebody_needs_does_not_wait_for_what_nobody_does() {
+    for seed in 0..4 {
+        let fill = |world: &World| {
+            fill(world);
+            for directory in ["x", "y"] {
+                world.outsider().make_directory(directory);
+                (0..50).for_each(|number| world.outsider().write(&format!("{directory}/n{number}"), 0, b"here"));
+            }
+        };
+        let (mut test, ()) = TestCluster::over_a_site(seed, 1 + seed as u32 % 2, fill);
+        test.restart_with_timeout(20 * SECOND);
+        test.world.set_backing_faults(BackingFaults { unknown_kinds: 0, slow: 0, ..BackingFaults::default() });
+        let caller = test.caller(0, 1);
+        names().iter().for_each(|name| test.world.hang_backing(&format!("d/{name}"), Some("look")));
+        let own = caller.clone();
+        let (x, y) = test.run(0, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            assert_all(&entries(&own, d, false).await);
+            (find(&own, "x").await.expect("there").id, find(&own, "y").await.expect("there").id)
+        });
+        test.world.run_for(QUIET);
+        let start = test.world.now();
+        let own = caller.clone();
+        test.run(0, async move {
+            assert_eq!(entries(&own, x, false).await.len(), 50);
+            assert!(entries(&own, x, true).await.values().all(|entry| entry.has_attributes));
+            assert_eq!(entries(&own, y, false).await.len(), 50);
+        });
+        assert!(test.world.now() - start < SECOND, "seed {seed}: {} ns", test.world.now() - start);
+        // Those of the first directory are given up by and by.
+        test.world.run_for(60 * SECOND);
+        test.run(0, async move {
+            assert!(entries(&caller, y, true).await.values().all(|entry| entry.has_attributes));
+        });
+        test.world.release_backing();
+        test.settle();
+    }
+}
