@@ -454,7 +454,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         terms.push(("changes that clients of this machine submit", reactor::SUBMISSION_QUEUES_SIZE));
     }
     if core.backing.is_some() {
-        terms.push(("calls on the backing directory, and paths in it", crate::backing::MEMORY_MAX));
+        terms.push(("calls on the backing directory, and paths and names that were read", crate::backing::MEMORY_MAX));
         let names = core.taken_up_names_max().saturating_mul(crate::backing::NAME_SIZE);
         terms.push(("names of the backing directory that nobody has changed, beside those in use", names));
     }
