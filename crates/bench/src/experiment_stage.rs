@@ -11,10 +11,10 @@ use crate::options::{Options, SiteUse};
 use crate::plot::{Look, Panel, Picture, Series};
 use crate::report::grouped;
 use crate::workload_mdtest::HARD_FILE_SIZE;
+use reactor::barrier::monotonic_now;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 /// Small files unless said otherwise, and of one directory.
 const SMALL_FILES: u64 = 20_000;
@@ -118,7 +118,7 @@ fn write_file(path: &Path, number: u64, size: u64) -> Result<(), String> {
         while left > 0 {
             let step = left.min(BLOCK);
             // No two blocks are the same, and none has only zeros.
-            let word = (number << 24 | left / BLOCK) + 1;
+            let word = ((number << 24) | (left / BLOCK)) + 1;
             let words = word.to_le_bytes().into_iter().cycle().take(step as usize);
             std::io::Write::write_all(&mut file, &words.collect::<Vec<u8>>())?;
             left -= step;
@@ -128,6 +128,10 @@ fn write_file(path: &Path, number: u64, size: u64) -> Result<(), String> {
     write().map_err(|error: std::io::Error| format!("{}: {error}", path.display()))
 }
 
+fn seconds_since(start: u64) -> f64 {
+    (monotonic_now() - start) as f64 / 1e9
+}
+
 /// Copies a tree into memory, its parts shared out among as many `cp` as there are cores.
 fn copy(tree: &Tree) -> Result<Outcome, String> {
     let copies = SiteDirectory::make(Path::new(MEMORY), "tabane-stage-copies")?;
@@ -135,7 +139,7 @@ fn copy(tree: &Tree) -> Result<Outcome, String> {
     let shares: Vec<Vec<&PathBuf>> =
         (0..cores).map(|core| tree.parts.iter().skip(core).step_by(cores).collect()).collect();
     let failed = |words: String| format!("cp: {words}");
-    let start = Instant::now();
+    let start = monotonic_now();
     let mut children = Vec::new();
     for share in shares.iter().filter(|share| !share.is_empty()) {
         let mut command = Command::new("cp");
@@ -148,7 +152,7 @@ fn copy(tree: &Tree) -> Result<Outcome, String> {
             return Err(failed(status.to_string()));
         }
     }
-    Ok(Outcome { seconds: start.elapsed().as_secs_f64(), calls: None })
+    Ok(Outcome { seconds: seconds_since(start), calls: None })
 }
 
 /// Stages a tree into a new cluster over the directory, twice. Errors: also if then not all of it is there.
@@ -174,9 +178,9 @@ impl Tabane<'_> {
     fn stage_twice(&self, tree: &Tree) -> Result<(Outcome, Outcome), String> {
         let path = format!(":/{}", tree.name);
         let stage = || {
-            let (before, start) = (self.calls()?, Instant::now());
+            let (before, start) = (self.calls()?, monotonic_now());
             self.run(&["stage", &path])?;
-            let seconds = start.elapsed().as_secs_f64();
+            let seconds = seconds_since(start);
             Ok::<_, String>(Outcome { seconds, calls: Some(self.calls()? - before) })
         };
         let staged = stage()?;

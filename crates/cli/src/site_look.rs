@@ -5,11 +5,12 @@ use crate::failure::{Failure, Outcome, io_words};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 /// The word by which this program is told to be that process.
@@ -56,24 +57,25 @@ pub fn run(words: &[OsString]) -> Outcome {
 pub fn look_at(path: &Path, time: Duration) -> Outcome<Option<io::Result<SiteLook>>> {
     let failed = |error: io::Error| Failure::failed(format!("a process that looks at a path: {}", io_words(&error)));
     let program = std::env::current_exe().map_err(failed)?;
-    let mut command = Command::new(program);
-    command.arg(WORD).arg(path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(failed)?;
-    let mut output = child.stdout.take().expect("it is a pipe");
-    let (told, heard) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut text = Vec::new();
-        let read = output.read_to_end(&mut text).map(|_| text);
-        // Nobody may want to know any more.
-        let _ = told.send(read);
-    });
-    let Ok(text) = heard.recv_timeout(time) else {
-        // It ends when it can, and nobody waits for that.
-        let _ = child.kill();
-        return Ok(None);
+    let (mut own, other) = UnixStream::pair().map_err(failed)?;
+    own.set_read_timeout(Some(time)).map_err(failed)?;
+    let mut child = {
+        let mut command = Command::new(program);
+        command.arg(WORD).arg(path).stdin(Stdio::null()).stdout(OwnedFd::from(other)).stderr(Stdio::null());
+        // With the command its end of the stream goes, so that the stream ends with the process.
+        command.spawn().map_err(failed)?
     };
+    let mut text = Vec::new();
+    match own.read_to_end(&mut text) {
+        // It tells everything at once. If it does not, it ends when it can, and nobody waits for that.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let _ = child.kill();
+            return Ok(None);
+        }
+        read => drop(read.map_err(failed)?),
+    }
     child.wait().map_err(failed)?;
-    let value: Value = serde_json::from_slice(&text.map_err(failed)?).map_err(|error| failed(error.into()))?;
+    let value: Value = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
     Ok(Some(parse(&value).unwrap_or_else(|| Err(errno_of(&value)))))
 }
 
