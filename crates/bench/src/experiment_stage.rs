@@ -1,6 +1,6 @@
 //! Staging: how long it takes until a tree of small files, and one of large ones, is in a cluster over the directory
-//! where it lies, beside as many `cp` as there are cores that copy it into memory; and how long until `tabane stage` has
-//! found that all is here, which asks nothing of the directory.
+//! where it lies, beside as many `cp` as there are cores that copy it into memory; and how long until `tabane stage`
+//! has found that all is here, which asks nothing of the directory.
 //!
 //! The page cache has the tree: what is measured is the way, not the disk that DIR may lie on.
 

@@ -345,8 +345,8 @@ fn snapshots_are_equal() {
     ]);
 }
 
-/// Goal: a tree is copied and staged, all of it is there then, and to find that out asks nothing of the directory, which
-/// is as it was in the end.
+/// Goal: a tree is copied and staged, all of it is there then, and to find that out asks nothing of the directory,
+/// which is as it was in the end.
 #[test]
 fn trees_are_staged() {
     let program = tabane();

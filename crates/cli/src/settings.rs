@@ -138,8 +138,8 @@ fn wanted_backing(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
 fn silent_backing(backing: &Path, time: Duration) -> Failure {
     let (path, seconds) = (backing.display(), time.as_secs_f64());
     Failure::failed(format!(
-        "--backing {path}: its file system has not answered for {seconds} s; try 'ls {path}', which waits until it does, \
-         and mount it anew if it never does"
+        "--backing {path}: its file system has not answered for {seconds} s; try 'ls {path}', which waits until it \
+         does, and mount it anew if it never does"
     ))
 }
 

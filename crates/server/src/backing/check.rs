@@ -441,8 +441,8 @@ impl Core {
         }
     }
 
-    /// The times of a directory as it is looked at now, if they move with the next change of it: what comes within their
-    /// grain does not move them. One that is young is listed once more.
+    /// The times of a directory as it is looked at now, if they move with the next change of it: what comes within
+    /// their grain does not move them. One that is young is listed once more.
     pub(super) fn settled_times(&self, times: (i64, i64)) -> Option<(i64, i64)> {
         let young = self.reactor.wall_clock() - YOUNG_NS;
         (times.0.max(times.1) < young).then_some(times)

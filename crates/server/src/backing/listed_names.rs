@@ -578,7 +578,8 @@ mod tests {
         table(&names.iter().map(|name| (name.as_str(), Some(FileKind::File))).collect::<Vec<_>>())
     }
 
-    /// Goal: a name that was read twice is there once, and what is counted is what is there; nothing is left in the end.
+    /// Goal: a name that was read twice is there once, and what is counted is what is there; nothing is left in the
+    /// end.
     #[test]
     fn names_are_there_once() {
         let file = Some(FileKind::File);
@@ -600,8 +601,8 @@ mod tests {
         assert_eq!((total.count.get(), total.size.get()), (0, 0));
     }
 
-    /// Goal: directories and what tells no kind come first, by themselves; then all others from where somebody reads, and
-    /// those before it at last; each once.
+    /// Goal: directories and what tells no kind come first, by themselves; then all others from where somebody reads,
+    /// and those before it at last; each once.
     #[test]
     fn the_order_of_looks() {
         let (_total, mut table) = many(200);

@@ -134,8 +134,8 @@ impl Core {
         Err(Failure::with_text(Status::Busy, words))
     }
 
-    /// Takes up all names of an open directory that belong here, of which the times are these. Those that can't be looked
-    /// at come back, among others; or names that are outdated, before all were looked at.
+    /// Takes up all names of an open directory that belong here, of which the times are these. Those that can't be
+    /// looked at come back, among others; or names that are outdated, before all were looked at.
     async fn take_up_all(
         self: &Rc<Self>,
         directory: FileId,

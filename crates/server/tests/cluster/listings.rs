@@ -263,8 +263,8 @@ fn names_that_are_replaced_come_once() {
     }
 }
 
-/// Goal: names that nobody needs to know more of, and that can't be looked at, hold up no other directory: whoever needs
-/// that has it at once, and it is listed by itself in time.
+/// Goal: names that nobody needs to know more of, and that can't be looked at, hold up no other directory: whoever
+/// needs that has it at once, and it is listed by itself in time.
 #[test]
 fn what_somebody_needs_does_not_wait_for_what_nobody_does() {
     for seed in 0..4 {
