@@ -331,15 +331,15 @@ impl BackingUse {
     /// Shows all names of a directory that are not known, in order; not if there are too many directories that have
     /// some. Whether it does.
     pub(super) fn show_listed_names(&self, directory: FileId, names: &Rc<RefCell<ListedNames>>) -> bool {
-        let fits = self.has_room_for_table() || self.listed_names.borrow().contains_key(&directory.0);
+        let fits = self.make_room_for_table() || self.listed_names.borrow().contains_key(&directory.0);
         if fits {
             self.listed_names.borrow_mut().insert(directory.0, names.clone());
         }
         fits
     }
 
-    /// Whether there is room for another table. Those go for it that have only what can't be looked at.
-    fn has_room_for_table(&self) -> bool {
+    /// Makes room for another table: those go that have only what can't be looked at. Whether there is some.
+    fn make_room_for_table(&self) -> bool {
         let mut tables = self.listed_names.borrow_mut();
         let (before, most) = (tables.len(), DIRECTORIES_MAX.min(self.memos));
         if before >= most {
@@ -359,7 +359,7 @@ impl BackingUse {
             (names.is_complete, names.checked) = (true, now);
         }
         // Also where there is no room: whoever has waited for it would list it again.
-        self.has_room_for_table();
+        self.make_room_for_table();
         self.listed_names.borrow_mut().insert(directory.0, names.clone());
     }
 

@@ -85,7 +85,10 @@ pub fn read_directory(core: &Core, params: &[u8]) -> Result<(ListingReply, Reply
     // Where the entries of the last hash begin: a page is cut there.
     let mut group = (request.cursor, 0);
     let mut listed = 0;
-    let unlooked = core.first_to_look_at(request.directory, request.cursor).filter(|_| request.with_attributes);
+    let unlooked = match request.with_attributes {
+        true => core.first_to_look_at(request.directory, request.cursor),
+        false => None,
+    };
     core.walk_names(&tables, request.directory, request.cursor, &mut |entry| {
         if entry.cursor != group.0 {
             group = (entry.cursor, page.len());
