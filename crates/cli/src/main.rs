@@ -39,6 +39,7 @@ mod mpi;
 mod options;
 mod paths;
 mod pin;
+mod ports;
 mod recorder;
 mod report;
 mod run;

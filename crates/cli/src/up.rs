@@ -3,6 +3,7 @@
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::launch::{Start, Started, Survey, survey};
+use crate::ports::Ports;
 use crate::report::Wanted;
 use crate::run_directory::{RunDirectory, remove_stores};
 use crate::session::open_reactor;
@@ -13,19 +14,15 @@ use client::{Cluster, default_run_directory};
 use reactor::process::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, Signals};
 use reactor::{Nanos, Reactor};
 use std::fs::DirBuilder;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::Duration;
 use wire::{Placement, ServerAddress};
 
 const NANOS_PER_MS: Nanos = 1_000_000;
-/// Ports that are picked from; those that the system gives to outgoing connections are left out.
-const PORTS: std::ops::Range<u16> = 10_000..61_000;
 /// Where the servers of this machine alone listen.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Ports tried for each that is wanted.
-const PORT_TRIES: usize = 1000;
 
 /// Options that mean something with several hosts only.
 const HOSTS_KEYS: [&str; 5] = ["per-host", "launcher", "interface", "binary", "launch-timeout-ms"];
@@ -186,7 +183,7 @@ pub fn raise(
             give_up(directory, None);
             Err(failure)
         }
-        Ok((cluster, settings)) => {
+        Ok(Prepared { cluster, settings, ports }) => {
             let indices: Vec<u32> = (0..cluster.server_count()).collect();
             let start = Start {
                 reactor,
@@ -197,7 +194,9 @@ pub fn raise(
                 timeout,
                 bound_to_us,
             };
-            match start.start(&indices) {
+            let outcome = start.start(&indices);
+            drop(ports);
+            match outcome {
                 Ok(started) => Ok(Raised { directory, cluster, settings, started, failed: Vec::new() }),
                 Err(failure) => {
                     give_up(directory, Some((&cluster, &settings)));
@@ -240,8 +239,15 @@ fn missing_servers(
     Ok(found)
 }
 
+/// What a new cluster needs before its servers start; its ports are free for them alone while they are held here.
+struct Prepared {
+    cluster: Cluster,
+    settings: Settings,
+    ports: Ports,
+}
+
 /// Makes what a new cluster needs before its servers start.
-fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -> Outcome<(Cluster, Settings)> {
+fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -> Outcome<Prepared> {
     let count = arguments.number("servers") as u32;
     let (mut id, mut key) = ([0; 16], [0; wire::cluster::KEY_SIZE]);
     reactor.fill_random(&mut id);
@@ -256,11 +262,11 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
         )?;
     }
     crate::warm::check(arguments, settings.store_size)?;
-    let ports = choose_ports(reactor, HERE, arguments.number("port") as u16, count)?;
+    let mut ports = Ports::choose(reactor, HERE, arguments.number("port") as u16, count)?;
+    let servers = ports.numbers().iter().map(|port| ServerAddress { address: SocketAddr::new(HERE, *port) }).collect();
     if settings.metrics_port != 0 {
-        check_ports("--metrics-port", HERE, settings.metrics_port, count)?;
+        ports.hold_given("--metrics-port", HERE, settings.metrics_port, count)?;
     }
-    let servers = ports.iter().map(|port| ServerAddress { address: SocketAddr::new(HERE, *port) }).collect();
     let placement = Placement::parse(&arguments.text_or_default("placement")).expect("the table names all placements");
     let mut cluster = Cluster::new(id, key, placement, arguments.number("chunk-size") as u32, servers);
     cluster.protection = protection(arguments);
@@ -274,7 +280,7 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
     }
     check_room(&settings, count)?;
     claim_stores(&settings, &(0..count).collect::<Vec<u32>>())?;
-    Ok((cluster, settings))
+    Ok(Prepared { cluster, settings, ports })
 }
 
 /// Refuses stores that are larger together than what their medium has free.
@@ -359,88 +365,5 @@ fn give_up(directory: RunDirectory, made: Option<(&Cluster, &Settings)>) {
     };
     if let Err(Failure::Failed(words)) = removed.and(directory.remove(count)) {
         eprintln!("tabane: {words}");
-    }
-}
-
-/// As many ports as there are servers: from the given first one on, or free ones.
-pub fn choose_ports(reactor: &Reactor, host: IpAddr, first: u16, count: u32) -> Outcome<Vec<u16>> {
-    if first != 0 {
-        return check_ports("--port", host, u64::from(first), count);
-    }
-    // A client that connects again and again to a port that nobody listens on may meet itself if the port is one of
-    // those that the system gives to outgoing connections; and such a port may be taken while its server is away.
-    let outgoing = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    let mut limits = outgoing.split_ascii_whitespace().filter_map(|word| word.parse::<u16>().ok());
-    let outgoing = limits.next().unwrap_or(32_768)..=limits.next().unwrap_or(60_999);
-    let mut taken: Vec<TcpListener> = Vec::new();
-    let mut ports = Vec::new();
-    for _ in 0..PORT_TRIES * count as usize {
-        if ports.len() == count as usize {
-            break;
-        }
-        let port = PORTS.start + (reactor.random() % u64::from(PORTS.end - PORTS.start)) as u16;
-        if !outgoing.contains(&port)
-            && let Ok(listener) = TcpListener::bind((host, port))
-        {
-            taken.push(listener);
-            ports.push(port);
-        }
-    }
-    while ports.len() < count as usize {
-        let listener = TcpListener::bind((host, 0)).and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
-        let (port, listener) =
-            listener.map_err(|error| Failure::failed(format!("no port is free on {host}: {}", io_words(&error))))?;
-        taken.push(listener);
-        ports.push(port);
-    }
-    Ok(ports)
-}
-
-/// The ports from `first` on, if all are free.
-fn check_ports(option: &str, host: IpAddr, first: u64, count: u32) -> Outcome<Vec<u16>> {
-    let last = first + u64::from(count) - 1;
-    let Ok(last) = u16::try_from(last) else {
-        return Err(Failure::usage(format!(
-            "{option} {first}: ports {first} to {last} are wanted, but 65535 is the last one"
-        )));
-    };
-    let ports: Vec<u16> = (first as u16..=last).collect();
-    let mut taken = Vec::new();
-    for port in &ports {
-        let listener = TcpListener::bind((host, *port)).map_err(|error| {
-            let advice = format!("choose another {option}, or leave it away");
-            let words = match error.kind() {
-                std::io::ErrorKind::AddrInUse => "is in use".to_owned(),
-                _ => io_words(&error),
-            };
-            Failure::failed(format!("port {port} on {host} {words}; {advice}"))
-        })?;
-        taken.push(listener);
-    }
-    Ok(ports)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: picked ports are free, different and none that outgoing connections get; a port in use is refused by its
-    /// number.
-    #[test]
-    fn ports() {
-        let reactor = open_reactor().unwrap();
-        let ports = choose_ports(&reactor, HERE, 0, 20).unwrap();
-        let mut sorted = ports.clone();
-        sorted.sort_unstable();
-        sorted.dedup();
-        assert_eq!(sorted.len(), 20);
-        let taken = TcpListener::bind((HERE, 0)).unwrap().local_addr().map(|address| address.port()).unwrap();
-        let listener = TcpListener::bind((HERE, taken)).unwrap();
-        let Err(Failure::Failed(words)) = choose_ports(&reactor, HERE, taken, 1) else {
-            panic!("port {taken} is in use")
-        };
-        assert!(words.contains(&taken.to_string()) && words.contains("--port"), "{words}");
-        drop(listener);
-        assert!(matches!(choose_ports(&reactor, HERE, 65_535, 2), Err(Failure::Usage(_))));
     }
 }

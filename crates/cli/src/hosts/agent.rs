@@ -13,12 +13,13 @@ use crate::failure::{Failure, Outcome, io_words};
 use crate::launch::{Start, Started, push_out, stop_asked, stop_servers, survey};
 use crate::mount::{self, MountRequest};
 use crate::mount_status::{self, MountStatus};
+use crate::ports::Ports;
 use crate::run_directory::{RunDirectory, remove_stores};
 use crate::session::open_reactor;
 use crate::settings::{Settings, check_backing};
 use crate::store_memory::free_space;
 use crate::together::{Either, join_all, race};
-use crate::up::{catch_signals, check_room, check_stores, choose_ports, claim_stores};
+use crate::up::{catch_signals, check_room, check_stores, claim_stores};
 use client::{Cluster, Credentials, FileSystem, Options};
 use reactor::interfaces::{default_source, interfaces};
 use reactor::pipes::{LineOrigin, follow, shield_standard_error};
@@ -68,6 +69,8 @@ struct Agent {
     number: usize,
     made: Option<Made>,
     cluster: Option<Rc<Cluster>>,
+    /// The ports of this host's servers, until they listen.
+    ports: Option<Ports>,
 }
 
 /// `tabane host`.
@@ -91,7 +94,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let shielded = shield_standard_error().and_then(|()| follow(&reactor, origin));
     let stream = shielded.map_err(|error| Failure::failed(format!("orders: {}", io_words(&error))))?;
     let lines = Lines::new(stream);
-    let mut agent = Agent { reactor, signals, numbers: listed, number, made: None, cluster: None };
+    let mut agent = Agent { reactor, signals, numbers: listed, number, made: None, cluster: None, ports: None };
     agent.say(report::HELLO, json!({ "version": VERSION, "host": host_name() }));
     let committed = agent.obey(&lines);
     match committed {
@@ -205,7 +208,8 @@ impl Agent {
         }
         let address = self.address(told, own)?;
         let port = told["port"].as_u64().unwrap_or(0) as u16;
-        let ports = choose_ports(&self.reactor, address, port, servers.len() as u32)?;
+        let ports =
+            self.ports.insert(Ports::choose(&self.reactor, address, port, servers.len() as u32)?).numbers().to_vec();
         let stores = PathBuf::from(text(told, "stores")?);
         let existing = stores.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
         let free = free_space(existing)
@@ -292,7 +296,9 @@ impl Agent {
             timeout,
             bound_to_us: false,
         };
-        made.started = start.start(&wanted).map_err(|failure| match failure {
+        let outcome = start.start(&wanted);
+        self.ports = None;
+        made.started = outcome.map_err(|failure| match failure {
             Failure::Failed(words) => {
                 Failure::Failed(words.replace("the cluster was not started:\n  ", "").replace("\n  ", "; "))
             }
