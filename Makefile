@@ -44,6 +44,7 @@ build: setup
 	$(CARGO) build --release --workspace
 
 test: setup
+	@python3 -B scripts/columns.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace

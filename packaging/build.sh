@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds what packages hold, so that two builds of one commit give the same bytes wherever they are made: no path of this
-# machine gets into a file. Usage: build.sh DIRECTORY [static]. With `static` also the programs that need no library.
+# Builds what packages hold, so that two builds of one commit give the same bytes wherever they are made: no path of
+# this machine gets into a file. Usage: build.sh DIRECTORY [static]. With `static` also the programs that need no
+# library.
 set -eu
 sources=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1"
@@ -9,7 +10,8 @@ cd "$sources"
 
 machine=$(rustc -vV | sed -n 's/^host: \([^-]*\)-.*/\1/p')
 registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
-RUSTFLAGS="--remap-path-prefix=$sources=/tabane --remap-path-prefix=$registry=/crates --remap-path-prefix=$directory=/target"
+RUSTFLAGS="--remap-path-prefix=$sources=/tabane --remap-path-prefix=$registry=/crates"
+RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$directory=/target"
 export RUSTFLAGS
 # What is written in C would else be made for the processor that it is built on.
 export CFLAGS="-mtune=generic -ffile-prefix-map=$registry=/crates -U_FORTIFY_SOURCE"

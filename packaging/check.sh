@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes the packages and tries them: the Debian package is installed, used and removed on this machine (as root), the tarball is
-# unpacked and used at two places. With TWICE=1 all is built once more, of an archive and in another directory, and has to come
-# out the same. Usage: check.sh WORK-DIRECTORY
+# Makes the packages and tries them: the Debian package is installed, used and removed on this machine (as root), the
+# tarball is unpacked and used at two places. With TWICE=1 all is built once more, of an archive and in another
+# directory, and has to come out the same. Usage: check.sh WORK-DIRECTORY
 set -eu
 sources=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$1"
@@ -26,7 +26,8 @@ use() {
         "$0/tabane" cp -q -r crates/wire :/
         "$0/tabane" checksum -r :/wire >"$1/inside"
         "$0/tabane" checksum -r crates/wire >"$1/outside"
-        sed "s| crates/| /|" "$1/outside" | cmp - "$1/inside" || { sed "s| crates/| |" "$1/outside" | cmp - "$1/inside"; }' \
+        sed "s| crates/| /|" "$1/outside" | cmp - "$1/inside" ||
+            { sed "s| crates/| |" "$1/outside" | cmp - "$1/inside"; }' \
         "$1" "$work" >/dev/null
     "$1/tabane-bench" --version | grep -q '^tabane-bench '
     rm -rf "$work/logs" "$work/site.db"
@@ -35,7 +36,8 @@ use() {
     "$1/tabane-report" job 4711 "$work/site.db" --time-zone UTC | grep -q 'wrote 163.3 GiB'
 }
 
-# Compiles both examples as a user would, and runs them. Usage: use_libraries PKG-CONFIG-DIRECTORY LIBRARY-DIRECTORY PROGRAMS
+# Compiles both examples as a user would, and runs them. Usage: use_libraries PKG-CONFIG-DIRECTORY LIBRARY-DIRECTORY
+# PROGRAMS
 use_libraries() {
     PKG_CONFIG_PATH=$1
     export PKG_CONFIG_PATH

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes tabane-VERSION-MACHINE-linux.tar.gz of what build.sh left: programs that need no library, the two C libraries, which
-# need glibc, and everything else that `make install` installs. It works wherever it is unpacked.
+# Makes tabane-VERSION-MACHINE-linux.tar.gz of what build.sh left: programs that need no library, the two C libraries,
+# which need glibc, and everything else that `make install` installs. It works wherever it is unpacked.
 # Usage: tarball.sh BUILD-DIRECTORY OUTPUT-DIRECTORY
 set -eu
 sources=$(cd "$(dirname "$0")/.." && pwd)
@@ -32,9 +32,11 @@ glibc=$(readelf -V "$libraries/libtabane.so" "$libraries/libchfs.so" |
 cat >"$work/$name/VERSION" <<END
 $version
 $(sh scripts/revision.sh)
-bin/tabane, bin/tabane-bench and bin/tabane-report need no library. libtabane.so and libchfs.so need glibc $glibc or later.
+bin/tabane, bin/tabane-bench and bin/tabane-report need no library. libtabane.so and libchfs.so need \
+glibc $glibc or later.
 MPI-IO is built for the MPI at hand: make -C share/tabane/mpiio MPICC=mpicc
 END
-tar --create --directory "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$moment" --format=gnu "$name" |
+tar --create --directory "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$moment" \
+    --format=gnu "$name" |
     gzip -9n >"$output/$name.tar.gz"
 echo "$output/$name.tar.gz"

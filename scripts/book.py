@@ -6,8 +6,9 @@
 
 How blocks are written:
 
-    ```console              lines that begin with "$ " are commands ("> " continues one), the others what they print. Where
-                            something is shown it is compared: "..." stands for anything, on a line of its own for any lines.
+    ```console              lines that begin with "$ " are commands ("> " continues one), the others what they print.
+                            Where something is shown it is compared: "..." stands for anything, on a line of its own for
+                            any lines.
     ```sh                   a script, run as a whole
     ```console,fails        its last command fails; what it says is compared
     ```console,ignore-because=words-with-hyphens       is not run, and this is why
@@ -15,7 +16,8 @@ How blocks are written:
     <!-- run: command -->   is run and not shown: what a reader would have at this point
 
 The blocks of a chapter are run one after the other by one shell, in a directory of their own, with a home and a run
-directory of their own; CHECKOUT is the source tree, PROGRAMS the programs. A chapter has to leave no cluster and no mount.
+directory of their own; CHECKOUT is the source tree, PROGRAMS the programs. A chapter has to leave no cluster and no
+mount.
 """
 
 import argparse
@@ -237,7 +239,8 @@ class Shell:
         return running
 
     def end(self):
-        """Ends everything that was started from it; tells what did not end by itself: launchers outlive their servers by a moment."""
+        """Ends everything that was started from it; tells what did not end by itself: launchers outlive their servers
+        by a moment."""
         limit = time.monotonic() + ENDING_SECONDS_MAX
         left = self.running()
         while left and time.monotonic() < limit:
@@ -291,7 +294,8 @@ def run_block(block, shell):
 
 def environment_for(place, programs):
     environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith(("TABANE_", "CHFS_", "XDG_")) and name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+                   if not name.startswith(("TABANE_", "CHFS_", "XDG_"))
+                   and name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
     home = Path(os.environ.get("HOME", "/"))
     if programs.name == "release":
         environment["CARGO_TARGET_DIR"] = str(programs.parent)
@@ -381,14 +385,16 @@ def run(programs, wanted):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["check", "run"])
-    parser.add_argument("--programs", type=Path, default=ROOT / "target/release", help="directory with tabane and tabane-bench")
+    parser.add_argument("--programs", type=Path, default=ROOT / "target/release",
+                        help="directory with tabane and tabane-bench")
     parser.add_argument("chapter", nargs="*")
     arguments = parser.parse_intermixed_args()
     if arguments.action == "check":
         return check()
     programs = arguments.programs.resolve()
     if not (programs / "tabane").exists():
-        raise SystemExit(f"book: {programs}/tabane is not there; run make build first, or name its directory with --programs")
+        raise SystemExit(f"book: {programs}/tabane is not there; run make build first, or name its directory with "
+                         "--programs")
     return run(programs, arguments.chapter)
 
 

@@ -2,8 +2,9 @@
 """What copying alone allows: one core copies a buffer into fresh parts of a large one, with nothing around it.
 
 The other side of `tabane-bench async`, whose large calls copy out of the caller's buffer: see docs/experiments.md.
-Usage: copying.py [TURNS]. MiB a second by the size of a call, the best and the median of the turns (default 9); and of calls
-that copy 128 KiB out of a large buffer, by how far the target lies behind the source, both counted within their pages.
+Usage: copying.py [TURNS]. MiB a second by the size of a call, the best and the median of the turns (default 9); and of
+calls that copy 128 KiB out of a large buffer, by how far the target lies behind the source, both counted within their
+pages.
 """
 
 import ctypes

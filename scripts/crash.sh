@@ -1,5 +1,6 @@
 #!/bin/sh
-# A real crash: servers are killed with SIGKILL while a tree is copied in, start again, and everything that was copied is there.
+# A real crash: servers are killed with SIGKILL while a tree is copied in, start again, and everything that was copied
+# is there.
 # Usage: crash.sh DIRECTORY-WITH-PROGRAMS [TREE]
 set -eu
 
@@ -24,7 +25,8 @@ export TABANE_CLUSTER="$run"
 copying=$!
 for victim in 0 1 2; do
     # As soon as this much has arrived, the next server dies.
-    until [ "$("$tabane" find / -count 2>/dev/null || echo 0)" -gt $((20 + victim * 50)) ] || ! kill -0 $copying 2>/dev/null; do :; done
+    until [ "$("$tabane" find / -count 2>/dev/null || echo 0)" -gt $((20 + victim * 50)) ] ||
+        ! kill -0 $copying 2>/dev/null; do :; done
     pid=$(cut -d' ' -f1 "$run/server-$victim.pid")
     kill -9 "$pid"
     while [ -e "/proc/$pid/stat" ] && ! grep -q ') [ZX] ' "/proc/$pid/stat"; do :; done

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A first look: four servers, a real tree in and out again, compared, and short benchmarks beside tmpfs. Leaves nothing behind.
+# A first look: four servers, a real tree in and out again, compared, and short benchmarks beside tmpfs. Leaves nothing
+# behind.
 # Usage: demo.sh DIRECTORY-WITH-PROGRAMS      DEMO_TREE names another tree than the first that fits.
 set -eu
 
@@ -119,8 +120,8 @@ row "advice by what the servers counted" "$(sed -n '/^[a-z-]*: /p; /^no/p' "$wor
 
 say "demo: benchmarks, Tabane (2 servers, 2 processes) and $medium in turns"
 mkdir "$fast/plain"
-"$bench" --servers 2 --procs 2 --store "memory:$fast/bench" --compare "posix:$fast/plain" --block-size 256MiB --files 10000 \
-    ior-easy ior-hard mdtest-easy mdtest-hard find >"$work/results" 2>"$work/bench.log" || {
+"$bench" --servers 2 --procs 2 --store "memory:$fast/bench" --compare "posix:$fast/plain" --block-size 256MiB \
+    --files 10000 ior-easy ior-hard mdtest-easy mdtest-hard find >"$work/results" 2>"$work/bench.log" || {
     cat "$work/bench.log" >&2
     exit 1
 }
@@ -149,6 +150,7 @@ awk '
     END {
         for (i = 1; i <= count; i++) {
             key = order[i]
-            printf "%s %8.0f %s %8.0f %s %10.2f\n", key, ours[key], units[key], plain[key], units[key], ours[key] / plain[key]
+            printf "%s %8.0f %s %8.0f %s %10.2f\n", key, ours[key], units[key], plain[key], units[key], \
+                ours[key] / plain[key]
         }
     }' "$work/results"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Creates, writes and removes files through a mount whose store is full, while servers are killed and started again.
 
-A create in a directory that is there may fail with ENOSPC and with nothing else. Usage: full.py PROGRAMS [SECONDS]; as a
-user who may mount. Exit status 1: another error was told, or `tabane check` has found something.
+A create in a directory that is there may fail with ENOSPC and with nothing else. Usage: full.py PROGRAMS [SECONDS]; as
+a user who may mount. Exit status 1: another error was told, or `tabane check` has found something.
 """
 
 import collections
@@ -34,7 +34,10 @@ def work(mount, number, end, counts):
             continue
         kept.append(path)
         counts["created"] += 1
-        for what, act in [("write", lambda: os.write(descriptor, b"x" * draw.choice(SIZES))), ("close", lambda: os.close(descriptor))]:
+        for what, act in [
+            ("write", lambda: os.write(descriptor, b"x" * draw.choice(SIZES))),
+            ("close", lambda: os.close(descriptor)),
+        ]:
             try:
                 act()
             except OSError as error:
@@ -53,7 +56,8 @@ def main():
         run, mount = f"{ground}/run", f"{ground}/mount"
         environment = dict(os.environ, TABANE_CLUSTER=run)
         quiet = {"env": environment, "stdout": subprocess.DEVNULL}
-        subprocess.run([tabane, "up", "--servers", "3", "--store", "memory:size=24M", "--run-directory", run], check=True, **quiet)
+        subprocess.run([tabane, "up", "--servers", "3", "--store", "memory:size=24M", "--run-directory", run],
+                       check=True, **quiet)
         try:
             os.mkdir(mount)
             subprocess.run([tabane, "mount", mount], check=True, **quiet)

@@ -21,7 +21,8 @@ expect_up() {
     host=$1
     count=$2
     status=0
-    timeout 60 "$work/enter" "$name-$host" "$tabane" status --json --timeout-ms 3000 >"$work/status" 2>/dev/null || status=$?
+    timeout 60 "$work/enter" "$name-$host" "$tabane" status --json --timeout-ms 3000 \
+        >"$work/status" 2>/dev/null || status=$?
     seen=$(grep -c '"state": "up"' "$work/status" || true)
     [ "$seen" = "$count" ] || fail "host $host sees $seen servers up, not $count"
     [ "$status" = $((count < 4)) ] || fail "exit status $status of status with $count servers up"
@@ -46,7 +47,8 @@ connections_of_clients() {
 }
 # The sum of a number over all servers.
 counted() {
-    "$work/enter" "$name-1" "$tabane" status --json | grep -o "\"$1\": *[0-9]*" | sed 's/.*: *//' | awk '{ sum += $1 } END { print sum + 0 }'
+    "$work/enter" "$name-1" "$tabane" status --json | grep -o "\"$1\": *[0-9]*" |
+        sed 's/.*: *//' | awk '{ sum += $1 } END { print sum + 0 }'
 }
 # Three clients a host: how many connections they hold over the network, and how many tunnels the servers see.
 hold() {
@@ -60,12 +62,15 @@ hold() {
         clients="$clients $!"
     done
     limit=$(($(date +%s) + 60))
-    until [ "$(connections_of_clients)" = "$expected" ] && { [ "$relay" = off ] || [ "$(counted tunnels_of_clients)" = 12 ]; }; do
+    until [ "$(connections_of_clients)" = "$expected" ] &&
+        { [ "$relay" = off ] || [ "$(counted tunnels_of_clients)" = 12 ]; }; do
         [ "$(date +%s)" -lt $limit ] || fail "12 clients hold $(connections_of_clients) connections, not $expected"
         sleep 0.2
     done
-    say "relaying $relay: 12 clients of 4 servers hold $expected connections over the network, $(counted tunnels_of_clients) tunnels, servers $(counted tunnels_of_servers)"
-    [ "$(counted tunnels_of_servers)" -le 12 ] || fail "servers hold $(counted tunnels_of_servers) tunnels, more than 4 x 3"
+    say "relaying $relay: 12 clients of 4 servers hold $expected connections over the network," \
+        "$(counted tunnels_of_clients) tunnels, servers $(counted tunnels_of_servers)"
+    [ "$(counted tunnels_of_servers)" -le 12 ] ||
+        fail "servers hold $(counted tunnels_of_servers) tunnels, more than 4 x 3"
     touch "$work/go"
     for client in $clients; do wait "$client" || fail "a client failed"; done
     for number in 1 2 3 4 5 6 7 8 9 10 11 12; do on 1 "$tabane" rm ":/held-$number"; done
@@ -74,7 +79,8 @@ hold() {
 hold off 36
 hold always 0
 
-# Requests at the home of a file that everybody on host 1 opens. Each storm has a file of its own: it is repeated until the home is on another host.
+# Requests at the home of a file that everybody on host 1 opens. Each storm has a file of its own: it is repeated until
+# the home is on another host.
 storm() {
     for attempt in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         line=$(within 60 "$work/enter" $name-1 "$programs/tabane-bench" open-storm --clients 32 --contact "$1")
@@ -108,7 +114,8 @@ acknowledge() {
 }
 load() {
     until [ -e "$work/enough" ]; do
-        on 2 "$programs/tabane-bench" --procs 2 --block-size 16MiB --files 200 --no-warm --verify ior-easy ior-hard mdtest-easy >>"$work/bench" 2>"$work/bench-errors" ||
+        on 2 "$programs/tabane-bench" --procs 2 --block-size 16MiB --files 200 --no-warm --verify \
+            ior-easy ior-hard mdtest-easy >>"$work/bench" 2>"$work/bench-errors" ||
             { touch "$work/load-failed"; return; }
         echo round >>"$work/rounds"
     done
@@ -117,8 +124,8 @@ on 1 "$tabane" mkdir /kept
 acknowledge &
 load &
 count() { wc -l 2>/dev/null <"$work/$1" || echo 0; }
-# Waits until this many more files were acknowledged, and the load has come through one more round. What waits for one outage is not to
-# wait for the next one as well: both together are longer than the time-out.
+# Waits until this many more files were acknowledged, and the load has come through one more round. What waits for one
+# outage is not to wait for the next one as well: both together are longer than the time-out.
 until_more() {
     files=$(($(count kept) + $1))
     round=$(($(count rounds) + 1))
@@ -136,8 +143,10 @@ ip -n $name-s link set p3 down
 for process in $(ip netns pids $name-3); do kill -9 "$process"; done
 expect_up 1 3
 expect_up 4 3
-on 1 "$tabane" status --lost --json --timeout-ms 5000 >"$work/lost" 2>"$work/lost-errors" && fail "status --lost says that all is well"
-tail -n 1 "$work/lost" | grep -q '"down":\[2\]' || { cat "$work/lost-errors" >&2; fail "status --lost did not come to its end"; }
+on 1 "$tabane" status --lost --json --timeout-ms 5000 >"$work/lost" 2>"$work/lost-errors" &&
+    fail "status --lost says that all is well"
+tail -n 1 "$work/lost" | grep -q '"down":\[2\]' ||
+    { cat "$work/lost-errors" >&2; fail "status --lost did not come to its end"; }
 say "$(($(wc -l <"$work/lost") - 1)) names and files are out of reach"
 ip -n $name-s link set p3 up
 within 60 "$work/enter" $name-1 "$tabane" restart 2
@@ -178,7 +187,8 @@ say "$(count kept) files were acknowledged; all of them have to be there"
 mkdir "$work/back"
 within 120 "$work/enter" $name-3 "$tabane" cp -q -r :/kept "$work/back"
 while read -r number; do
-    content "$number" | cmp -s - "$work/back/kept/$number" || fail "file $number was acknowledged, and is not what was written"
+    content "$number" | cmp -s - "$work/back/kept/$number" ||
+        fail "file $number was acknowledged, and is not what was written"
 done <"$work/kept"
 within 60 "$work/enter" $name-1 "$tabane" check
 

@@ -109,9 +109,10 @@ install_texts() {
     printed share/zsh/site-functions/_tabane "$tabane" completions zsh
     printed share/fish/vendor_completions.d/tabane.fish "$tabane" completions fish
     "$tabane" man "$work/man" >/dev/null
-    help_page tabane-bench 'measure a Tabane cluster or a local directory' '[OPTIONS] BENCH...' >"$work/man/man1/tabane-bench.1"
-    help_page tabane-report 'what a job did, and how its I/O servers were' 'import|job|events [OPTIONS]...' import job events \
-        >"$work/man/man1/tabane-report.1"
+    help_page tabane-bench 'measure a Tabane cluster or a local directory' '[OPTIONS] BENCH...' \
+        >"$work/man/man1/tabane-bench.1"
+    help_page tabane-report 'what a job did, and how its I/O servers were' 'import|job|events [OPTIONS]...' \
+        import job events >"$work/man/man1/tabane-report.1"
     (cd "$work/man" && find . -type f) | LC_ALL=C sort | while read -r page; do
         place 644 "$work/man/$page" "share/man/${page#./}"
     done
@@ -141,7 +142,8 @@ help_text() {
 
 uninstall_all() {
     [ -f "$list" ] || {
-        echo "uninstall: nothing is installed under $root: $list is not there. Name the PREFIX of the installation: make uninstall PREFIX=..." >&2
+        echo "uninstall: nothing is installed under $root: $list is not there." \
+            "Name the PREFIX of the installation: make uninstall PREFIX=..." >&2
         exit 1
     }
     copy=$(mktemp)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What very many names take: memory per name on four servers, what the stores take with them, and the time until all answer
-# again after all were killed.
+# What very many names take: memory per name on four servers, what the stores take with them, and the time until all
+# answer again after all were killed.
 # Usage: names.sh DIRECTORY-WITH-PROGRAMS [FILES]     (a tenth as many directories come on top)
 set -eu
 

@@ -3,11 +3,12 @@
 
 Usage: removal.py DIRECTORY-WITH-PROGRAMS [--servers N] [--directories N] [--window-ms N] [--limit RATIO] [--same]
 
-One client works on files (create, write, stat, read, close, unlink) through libtabane. A real `tabane rm -r` is stopped and let go on
-in turns, by SIGSTOP and SIGCONT, so that each window with it stands between two without it, a moment later on the same machine: what
-else happens there strikes both alike. The ratio of a window is its time of a round over the mean of its neighbours'; the figure is the
-median of all windows, with the quartiles beside it. With --same nothing is removed in either window: that ratio has to be 1, and
-how far its quartiles are apart says what the machine can tell. Prints a line of JSON; fails beyond --limit.
+One client works on files (create, write, stat, read, close, unlink) through libtabane. A real `tabane rm -r` is stopped
+and let go on in turns, by SIGSTOP and SIGCONT, so that each window with it stands between two without it, a moment
+later on the same machine: what else happens there strikes both alike. The ratio of a window is its time of a round over
+the mean of its neighbours'; the figure is the median of all windows, with the quartiles beside it. With --same nothing
+is removed in either window: that ratio has to be 1, and how far its quartiles are apart says what the machine can tell.
+Prints a line of JSON; fails beyond --limit.
 """
 import argparse
 import ctypes
@@ -21,7 +22,8 @@ import sys
 import tempfile
 import time
 
-# At the begin of each window this part is left out: what was under way, and servers that have yet to see that nobody asks.
+# At the begin of each window this part is left out: what was under way, and servers that have yet to see that nobody
+# asks.
 LEAD_IN = 0.2
 FILES = 64
 SIZE = 1000

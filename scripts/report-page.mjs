@@ -49,7 +49,8 @@ try {
   await page.waitForFunction((before) => document.getElementById("time").textContent !== before, time);
   // Arrows select, escape does not; r turns the order; s sorts by the next column.
   await page.keyboard.press("ArrowDown");
-  const chosen = () => page.$$eval("#rows tr[aria-selected=true]", (all) => all.map((row) => row.children[0].textContent));
+  const chosen = () =>
+    page.$$eval("#rows tr[aria-selected=true]", (all) => all.map((row) => row.children[0].textContent));
   assert.deepEqual(await chosen(), [names[0]]);
   assert.ok(await page.isVisible("#one-words"));
   await page.keyboard.press("Escape");

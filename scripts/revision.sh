@@ -1,7 +1,7 @@
 #!/bin/sh
-# Prints which state of the sources this is: "COMMIT DATE", with "-dirty" behind the commit if files differ from it. From
-# the repository, else from .revision as `git archive` has filled it in. Without either only the day of SOURCE_DATE_EPOCH,
-# or nothing. With --epoch it prints the same moment as seconds, as packages date their files by it.
+# Prints which state of the sources this is: "COMMIT DATE", with "-dirty" behind the commit if files differ from it.
+# From the repository, else from .revision as `git archive` has filled it in. Without either only the day of
+# SOURCE_DATE_EPOCH, or nothing. With --epoch it prints the same moment as seconds, as packages date their files by it.
 set -eu
 cd "$(dirname "$0")/.."
 

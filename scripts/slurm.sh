@@ -9,7 +9,8 @@ set -eu
 tabane=$(cd "$1" && pwd)/tabane
 examples=$(cd "$(dirname "$0")/../examples" && pwd)
 for program in munged slurmctld slurmd slurmdbd mariadbd salloc srun sacct; do
-    command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] || { echo "slurm.sh: $program is missing" >&2; exit 1; }
+    command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] ||
+        { echo "slurm.sh: $program is missing" >&2; exit 1; }
 done
 work=$(mktemp -d "${TMPDIR:-/tmp}/tabane-slurm-XXXXXX")
 chmod 755 "$work"
@@ -170,7 +171,8 @@ unset TABANE_CLUSTER TABANE_RUN_DIRECTORY
 PATH=$(dirname "$tabane"):$PATH
 export PATH
 cd "$work/submitted"
-timeout 120 sbatch --quiet --wait --nodes=3 --ntasks-per-node=1 "$examples/job.slurm" || { cat slurm-*.out >&2; exit 1; }
+timeout 120 sbatch --quiet --wait --nodes=3 --ntasks-per-node=1 "$examples/job.slurm" ||
+    { cat slurm-*.out >&2; exit 1; }
 cat slurm-*.out
 for rank in 0 1 2; do cmp input/numbers output-*/result.$rank; done
 [ -z "$(find . -name 'tabane-*')" ]

@@ -111,7 +111,8 @@ def run(arguments, tabane, place):
         subprocess.check_call([tabane, "check"])
         unfilled = max(0, fill_of(arguments.servers) - arguments.fill)
         for first, last in zip(figures[0], figures[-1]):
-            assert last <= first * FLAT + unfilled * REMEMBERED_SIZE, f"a server's memory has grown from {first} to {last} bytes"
+            assert last <= first * FLAT + unfilled * REMEMBERED_SIZE, \
+                f"a server's memory has grown from {first} to {last} bytes"
     finally:
         subprocess.call([tabane, "down"])
     print("all paths are right, and the memory is flat")

@@ -26,7 +26,8 @@ def run(*arguments, cwd=None, **options):
 
 
 def manifest(directory, times=True, links=True):
-    """Everything about the tree that a copy should keep: kind, mode, size, contents; times and which names are one file, if asked."""
+    """Everything about the tree that a copy should keep: kind, mode, size, contents; times and which names are one
+    file, if asked."""
     lines, files = [], {}
     for at, names, leaves in os.walk(directory):
         names.sort()
@@ -53,7 +54,8 @@ def same(one, other):
 
 
 def make_tree(directory, scale):
-    """A tree of files of many sizes, directories, links of both kinds, odd modes, names and times, and a sparse file."""
+    """A tree of files of many sizes, directories, links of both kinds, odd modes, names and times, and a sparse
+    file."""
     directory.mkdir()
     for at in range(40 * scale):
         below = directory / f"d{at % 7}" / f"e{at % 3}"
@@ -111,16 +113,20 @@ def rsync_between(first, second, scale):
 def find_and_run(first, second, scale):
     """find -exec changes files through one view; both views then agree on what find tells of them."""
     make_tree(first / "tree", scale)
-    run("find", ".", "-type", "f", "-name", "file*", "-exec", "sh", "-c", 'for f; do echo more >>"$f"; done', "sh", "{}", "+", cwd=second)
+    run("find", ".", "-type", "f", "-name", "file*",
+        "-exec", "sh", "-c", 'for f; do echo more >>"$f"; done', "sh", "{}", "+", cwd=second)
     run("find", ".", "-type", "f", "-perm", "0600", "-exec", "mv", "{}", "{}.moved", ";", cwd=first)
     run("find", ".", "-empty", "-delete", cwd=second)
-    told = [sorted(run("find", ".", "-printf", "%p %s %m %n %T@ %y\\n", cwd=view).splitlines()) for view in (first, second)]
+    told = [
+        sorted(run("find", ".", "-printf", "%p %s %m %n %T@ %y\\n", cwd=view).splitlines()) for view in (first, second)
+    ]
     assert told[0] == told[1]
     assert sum(1 for line in told[0] if ".moved " in line) == sum(1 for at in range(40 * scale) if at % 5 == 1)
 
 
 def git_in_parallel(first, second, scale):
-    """In one repository: commits and gc through one view, checkouts through the other; fsck is clean and contents are right."""
+    """In one repository: commits and gc through one view, checkouts through the other; fsck is clean and contents are
+    right."""
     environment = dict(
         os.environ, GIT_AUTHOR_NAME="a", GIT_AUTHOR_EMAIL="a@b", GIT_COMMITTER_NAME="a", GIT_COMMITTER_EMAIL="a@b",
         GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_SYSTEM="/dev/null", GIT_CONFIG_COUNT="2",
@@ -151,7 +157,8 @@ def git_in_parallel(first, second, scale):
                     assert text == f"{name} at {turn % 6}\n" * (name * 20 + 1), f"file-{name} on branch-{turn % 6}"
             else:
                 git(view, "log", "-p", "--all")
-                # Through git's protocol: its copy of files beside a gc misses those that are packed meanwhile, on any file system.
+                # Through git's protocol: its copy of files beside a gc misses those that are packed meanwhile, on any
+                # file system.
                 git(view, "clone", "-q", "--no-local", ".", view / f"clone-{turn}")
                 assert run("git", "-C", view / f"clone-{turn}", "status", "--porcelain", env=environment) == ""
 
@@ -163,7 +170,8 @@ def git_in_parallel(first, second, scale):
 
 
 def make_parallel(first, second, scale):
-    """make -j builds a C project through one view; the other runs it, finds it up to date, changes a header, and builds on."""
+    """make -j builds a C project through one view; the other runs it, finds it up to date, changes a header, and builds
+    on."""
     count = 12 * scale
     project = first / "project"
     project.mkdir()
@@ -172,10 +180,13 @@ def make_parallel(first, second, scale):
         (project / f"part{at}.c").write_text(f'#include "common.h"\nint part{at}(void) {{ return BASE * {at}; }}\n')
     declared = "".join(f"int part{at}(void);\n" for at in range(count))
     total = " + ".join(f"part{at}()" for at in range(count))
-    (project / "main.c").write_text(f'#include <stdio.h>\n{declared}int main(void) {{ printf("%d\\n", {total}); return 0; }}\n')
+    (project / "main.c").write_text(
+        f'#include <stdio.h>\n{declared}int main(void) {{ printf("%d\\n", {total}); return 0; }}\n'
+    )
     objects = " ".join(f"part{at}.o" for at in range(count))
     (project / "Makefile").write_text(
-        f"CFLAGS = -O0\nprogram: main.o {objects} all.a\n\t$(CC) -o $@ main.o all.a\nall.a: {objects}\n\trm -f $@; ar rcs $@ $^\n"
+        f"CFLAGS = -O0\nprogram: main.o {objects} all.a\n\t$(CC) -o $@ main.o all.a\n"
+        f"all.a: {objects}\n\trm -f $@; ar rcs $@ $^\n"
         f"{objects}: common.h\nclean:\n\trm -f program *.o *.a\n"
     )
     expected = sum(range(count))
@@ -194,8 +205,8 @@ def database_work(journal, exclusive, views, count, processes):
     """Transfers between accounts in transactions; at any time all accounts together have what they began with."""
 
     def connect(view):
-        # On a slow machine the others may be long at work. In exclusive mode two that hold a shared lock would wait for each other:
-        # whoever is refused lets go of everything at once, and comes again after a time of its own.
+        # On a slow machine the others may be long at work. In exclusive mode two that hold a shared lock would wait for
+        # each other: whoever is refused lets go of everything at once, and comes again after a time of its own.
         patience = 0 if exclusive else 300
         connection = sqlite3.connect(view / "database", timeout=patience, isolation_level=None)
         if exclusive:
@@ -252,8 +263,8 @@ def sqlite_rollback_journal(first, second, scale):
 
 
 def sqlite_write_ahead_log(first, second, scale):
-    """One database with a write-ahead log, two processes in each view; exclusive mode, for its index is memory that is shared
-    within one mount only, as on any network file system."""
+    """One database with a write-ahead log, two processes in each view; exclusive mode, for its index is memory that is
+    shared within one mount only, as on any network file system."""
     database_work("wal", True, (first, second), 8 * scale, 4)
 
 
@@ -271,7 +282,9 @@ def python_files(first, second, scale):
     same(manifest(first / "copy", links=False), manifest(first / "tree", links=False))
     shutil.move(second / "copy", first / "moved")
     same(manifest(second / "moved", times=False, links=False), plain)
-    assert sorted(path.name for path in (second / "moved").rglob("file*")) == sorted(path.name for path in (first / "tree").rglob("file*"))
+    assert sorted(path.name for path in (second / "moved").rglob("file*")) == sorted(
+        path.name for path in (first / "tree").rglob("file*")
+    )
     archive = shutil.make_archive(str(first / "archive"), "gztar", first / "tree")
     shutil.unpack_archive(second / pathlib.Path(archive).name, second / "unpacked", filter="fully_trusted")
     same(manifest(first / "unpacked", times=False, links=False), plain)
@@ -292,7 +305,8 @@ def python_files(first, second, scale):
 
 
 def python_mmap(first, second, scale):
-    """Mapped files: what is mapped for writing and flushed is what the other view reads; private copies change nothing."""
+    """Mapped files: what is mapped for writing and flushed is what the other view reads; private copies change
+    nothing."""
     for size in (1, 4096, 5000, 3_000_000):
         data = os.urandom(size)
         (first / "file").write_bytes(data)
@@ -321,7 +335,8 @@ def python_regression(first, second, scale):
         sys.exit(77)
     names = ["test_pathlib", "test_shutil", "test_tempfile", "test_mmap"]
     if scale > 1:
-        names += ["test_os", "test_posix", "test_fcntl", "test_file", "test_fileio", "test_glob", "test_largefile", "test_tarfile", "test_zipfile"]
+        names += ["test_os", "test_posix", "test_fcntl", "test_file", "test_fileio", "test_glob", "test_largefile",
+                  "test_tarfile", "test_zipfile"]
     os.mkdir(first / "work")
     environment = dict(os.environ, TMPDIR=str(first / "work"))
     run(sys.executable, "-m", "test", "--tempdir", first / "work", *names, env=environment, cwd=first / "work")

@@ -1,5 +1,5 @@
-"""The public suites: pjdfstest, fsx, fio with verification, stress-ng. Each takes a `Run`: a place, a form (quick or full), a report,
-which of its tests are wanted, and how many of them may run at once."""
+"""The public suites: pjdfstest, fsx, fio with verification, stress-ng. Each takes a `Run`: a place, a form (quick or
+full), a report, which of its tests are wanted, and how many of them may run at once."""
 
 import concurrent.futures
 import dataclasses
@@ -30,7 +30,8 @@ class Run:
         return not self.wanted or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.wanted)
 
     def at_once(self, tests):
-        """Runs tests, pairs of a name and a function, as many at once as there are lanes. What one of them raises is raised."""
+        """Runs tests, pairs of a name and a function, as many at once as there are lanes. What one of them raises is
+        raised."""
         with concurrent.futures.ThreadPoolExecutor(self.lanes) as pool:
             try:
                 for told in [pool.submit(test) for name, test in tests if self.wants(name)]:
@@ -60,7 +61,9 @@ def processor_time(session):
     ticks = 0
     for entry in os.scandir("/proc"):
         try:
-            facts = pathlib.Path(entry.path, "stat").read_text().rpartition(")")[2].split() if entry.name.isdigit() else []
+            facts = (
+                pathlib.Path(entry.path, "stat").read_text().rpartition(")")[2].split() if entry.name.isdigit() else []
+            )
         except OSError:
             continue
         if facts and int(facts[3]) == session:
@@ -69,8 +72,8 @@ def processor_time(session):
 
 
 def command(arguments, limit, cwd="/", environment=None):
-    """Output and exit status. A program that rests for `SILENCE`, or takes longer than `limit` seconds, is ended with all its
-    children. Without a limit it may take as long as the machine and whoever shares it make it."""
+    """Output and exit status. A program that rests for `SILENCE`, or takes longer than `limit` seconds, is ended with
+    all its children. Without a limit it may take as long as the machine and whoever shares it make it."""
     process = subprocess.Popen(
         [str(argument) for argument in arguments],
         cwd=cwd,
@@ -114,7 +117,8 @@ def command(arguments, limit, cwd="/", environment=None):
 
 
 def pjdfstest(run):
-    """All tests as root. Those that remount run by themselves, since others of the suite leave files open, and only in full."""
+    """All tests as root. Those that remount run by themselves, since others of the suite leave files open, and only in
+    full."""
     if os.geteuid() != 0:
         run.report.result("pjdfstest", "failed", "has to be run as root")
         return
@@ -127,7 +131,9 @@ def pjdfstest(run):
             wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("mount")} -i "$@"\n')
             wrapper.chmod(0o755)
             environment = dict(os.environ, PATH=f"{work}:{os.environ['PATH']}")
-            arguments = ["pjdfstest", "-c", options, "-p", run.place.first, "-s", "/dev/shm"] + (["erofs"] if remount else [])
+            arguments = ["pjdfstest", "-c", options, "-p", run.place.first, "-s", "/dev/shm"] + (
+                ["erofs"] if remount else []
+            )
             output, status = command(arguments, None if run.form == "full" else 1800, environment=environment)
         output = re.sub(r"\x1b\[[0-9;]*m", "", output)
         if "Summary:" not in output:
@@ -146,7 +152,9 @@ def pjdfstest_results(output, remount, report):
         if "::erofs_" in name and not remount:
             continue
         states = {"ok": "passed", "FAILED": "failed", "skipped": "skipped"}
-        report.result(name, states[state], re.split(r"\s+(?:stack )?[Bb]acktrace|\s+0:", message)[0], quiet=state == "ok")
+        report.result(
+            name, states[state], re.split(r"\s+(?:stack )?[Bb]acktrace|\s+0:", message)[0], quiet=state == "ok"
+        )
 
 
 # `min`: by default fsx asks for ranges of 0 bytes too, which posix_fallocate(3) refuses on any file system.
@@ -185,13 +193,15 @@ max = 16384
 """
 
 
-# Operations of one process of fsx that maps. 0.3.2 never unmaps what it has read through a mapping (`domapread`): after vm.max_map_count of
-# these, 65,530 by default, mmap(2) gives it ENOMEM on any file system, and long before each cut has to walk through all mappings.
+# Operations of one process of fsx that maps. 0.3.2 never unmaps what it has read through a mapping (`domapread`): after
+# vm.max_map_count of these, 65,530 by default, mmap(2) gives it ENOMEM on any file system, and long before each cut has
+# to walk through all mappings.
 FSX_MAPPED_PIECE = 50_000
 
 
 def fsx(run):
-    """Random operations on one file, each read compared; in the last two a server is killed and started again every few seconds."""
+    """Random operations on one file, each read compared; in the last two a server is killed and started again every few
+    seconds."""
     operations, seeds = (1_000_000, (1, 2, 3)) if run.form == "full" else (4_000, (1,))
     operations = int(os.environ.get("TABANE_SUITES_FSX_OPERATIONS", operations))
     forms = {"plain": FSX_PLAIN, "mapped": FSX_MAPPED, "large": FSX_LARGE}
@@ -201,7 +211,10 @@ def fsx(run):
             count = operations if name != "large" else operations // 50
             tests.append(fsx_test(run, name, options, seed, count, False))
     run.at_once(tests)
-    disturbed = [fsx_test(run, "plain", FSX_PLAIN, 100, operations, True), fsx_test(run, "mapped", FSX_MAPPED, 101, operations, True)]
+    disturbed = [
+        fsx_test(run, "plain", FSX_PLAIN, 100, operations, True),
+        fsx_test(run, "mapped", FSX_MAPPED, 101, operations, True),
+    ]
     if any(run.wants(title) for title, _ in disturbed):
         with run.place.disturbed():
             run.at_once(disturbed)
@@ -233,8 +246,13 @@ def fsx_run(run, title, file, options, seed, count):
 
 def fio(run):
     """Written with checksums and read back: sequential, random, mixed block sizes, 8 jobs, direct and not."""
-    patterns = [(pattern, blocks) for pattern in ("write", "randwrite", "randrw") for blocks in ("4k-4k", "128k-128k", "512-1m")]
-    tests = [(f"{pattern} {blocks} direct={direct}", pattern, blocks, direct) for direct in (0, 1) for pattern, blocks in patterns]
+    patterns = [
+        (pattern, blocks) for pattern in ("write", "randwrite", "randrw") for blocks in ("4k-4k", "128k-128k", "512-1m")
+    ]
+    tests = [
+        (f"{pattern} {blocks} direct={direct}", pattern, blocks, direct)
+        for direct in (0, 1) for pattern, blocks in patterns
+    ]
     run.at_once((name, lambda name=name, how=how: fio_run(run, name, *how)) for name, *how in tests)
 
 
@@ -245,8 +263,9 @@ def fio_run(run, name, pattern, blocks, direct):
     directory.mkdir()
     output, status = command(
         ["fio", "--name=verify", f"--directory={directory}", f"--rw={pattern}", f"--bsrange={blocks}", f"--size={size}",
-         "--numjobs=8", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", f"--direct={direct}", "--ioengine=psync",
-         "--group_reporting", "--thread", "--fallocate=none", "--norandommap=0", "--unlink=1", "--randseed=1"],
+         "--numjobs=8", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", f"--direct={direct}",
+         "--ioengine=psync", "--group_reporting", "--thread", "--fallocate=none", "--norandommap=0", "--unlink=1",
+         "--randseed=1"],
         None if run.form == "full" else 900,
     )
     good = status == 0 and "err= 0" in output
@@ -255,13 +274,14 @@ def fio_run(run, name, pattern, blocks, direct):
         shutil.rmtree(directory, ignore_errors=True)
 
 
-# All of stress-ng 0.15's class `filesystem`, without those that know one certain file system only (binderfs, procfs), and what else
-# it has that works on files below --temp-path.
-STRESSORS = """access aio bind-mount chattr chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify dup eventfd fallocate fanotify
-    fcntl fiemap file-ioctl filename flock fpunch fsize fstat getdent handle hdd inode-flags inotify io iomix ioprio lease link locka
-    lockf lockofd mknod msync open readahead rename revio seek sendfile splice symlink sync-file touch utime verity xattr""".split()
-QUICK_STRESSORS = """access chmod chown copy-file dentry dir dirmany fallocate fcntl flock fpunch fstat getdent hdd iomix link locka
-    lockf lockofd open rename seek sendfile symlink touch utime xattr""".split()
+# All of stress-ng 0.15's class `filesystem`, without those that know one certain file system only (binderfs, procfs),
+# and what else it has that works on files below --temp-path.
+STRESSORS = """access aio bind-mount chattr chdir chmod chown copy-file dentry dir dirdeep dirmany dnotify dup eventfd
+    fallocate fanotify fcntl fiemap file-ioctl filename flock fpunch fsize fstat getdent handle hdd inode-flags inotify
+    io iomix ioprio lease link locka lockf lockofd mknod msync open readahead rename revio seek sendfile splice symlink
+    sync-file touch utime verity xattr""".split()
+QUICK_STRESSORS = """access chmod chown copy-file dentry dir dirmany fallocate fcntl flock fpunch fstat getdent hdd
+    iomix link locka lockf lockofd open rename seek sendfile symlink touch utime xattr""".split()
 # So that several at once fit into a small store: the defaults are 1 GiB for an instance of some.
 STRESS_SIZES = [f"--{name}-bytes={size}" for name, size in dict(
     fallocate="64m", hdd="64m", iomix="64m", readahead="64m", fiemap="16m", msync="16m", dirdeep="0").items()]
@@ -269,7 +289,8 @@ STRESS_SIZES += ["--copy-file-bytes=128m", "--sync-file-bytes=16m", "--seek-size
 
 
 def stress(run):
-    """stress-ng's stressors of file systems with its own verification. Those that ext4 does not survive here are left out."""
+    """stress-ng's stressors of file systems with its own verification. Those that ext4 does not survive here are left
+    out."""
     seconds, stressors = (60, STRESSORS) if run.form == "full" else (2, QUICK_STRESSORS)
     seconds = int(os.environ.get("TABANE_SUITES_STRESS_SECONDS", seconds))
     run.at_once((stressor, lambda stressor=stressor: stress_run(run, stressor, seconds)) for stressor in stressors)
@@ -282,13 +303,15 @@ def stress_run(run, stressor, seconds):
     directory = run.place.first / f"stress-{stressor}"
     directory.mkdir(exist_ok=True)
     output, status = command(
-        ["stress-ng", f"--{stressor}", "2", "-t", f"{seconds}s", "--verify", "--temp-path", directory, "--metrics-brief", *STRESS_SIZES],
+        ["stress-ng", f"--{stressor}", "2", "-t", f"{seconds}s", "--verify", "--temp-path", directory,
+         "--metrics-brief", *STRESS_SIZES],
         None if run.form == "full" else seconds * 5 + 1500,
     )
     # 3: no resources, 4: not implemented here. Both are said, and neither is a pass.
     state = "passed" if status == 0 else "skipped" if status in (3, 4) else "failed"
     message = "" if status == 0 else f"status {status}: " + " / ".join(
-        line for line in output.splitlines() if re.search(r"fail|error|ended:|not supp|skip|unexpect|not impl", line, re.I)
+        line for line in output.splitlines()
+        if re.search(r"fail|error|ended:|not supp|skip|unexpect|not impl", line, re.I)
     )[-1500:]
     run.report.result(stressor, state, message)
     command(["rm", "-rf", directory], 600)

@@ -1,4 +1,5 @@
-"""Results of suites, the list of accepted deviations in docs/semantics.md that they are compared with, and what ext4 said to the same."""
+"""Results of suites, the list of accepted deviations in docs/semantics.md that they are compared with, and what ext4
+said to the same."""
 
 import fnmatch
 import json
@@ -15,8 +16,8 @@ STATES = ("passed", "failed", "accepted", "as ext4", "skipped", "left out")
 
 
 class Report:
-    """Collects what each test said, from any thread. `ext4` holds the states of the same tests on ext4: what fails or is skipped there is
-    not held against the mount."""
+    """Collects what each test said, from any thread. `ext4` holds the states of the same tests on ext4: what fails or
+    is skipped there is not held against the mount."""
 
     def __init__(self, deviations, ext4=None):
         self.deviations = deviations
@@ -57,7 +58,9 @@ class Report:
         if state == "failed" and self.fails_on_ext4(name):
             state = "as ext4"
         counts = self.counts[self.suite]
-        accepted = [pattern for row, pattern in self.deviations if row == self.suite and fnmatch.fnmatchcase(name, pattern)]
+        accepted = [
+            pattern for row, pattern in self.deviations if row == self.suite and fnmatch.fnmatchcase(name, pattern)
+        ]
         if state == "failed" and accepted:
             state = "accepted"
             self.unused[self.suite] -= set(accepted)

@@ -29,8 +29,8 @@ fi
 install_program() {
     if [ "$("$place/bin/$1" --version 2>/dev/null)" != "$1 $2" ]; then
         echo "suites: building $1 $2"
-        env -u RUSTFLAGS CARGO_TARGET_DIR="$place/build" CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off \
-            cargo install --quiet --locked --force --root "$place" --version "$2" "$1"
+        env -u RUSTFLAGS CARGO_TARGET_DIR="$place/build" CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+            CARGO_PROFILE_RELEASE_LTO=off cargo install --quiet --locked --force --root "$place" --version "$2" "$1"
     fi
 }
 mkdir -p "$place"

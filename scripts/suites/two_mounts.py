@@ -1,7 +1,8 @@
 """Two mounts of one file system at once: what one does, the other sees, and neither loses anything.
 
-Every test is a function of (first, second, scale): two views of one empty directory, and 1 for the quick form or more for the
-full one. It raises AssertionError. Processes are told apart by a number; the even ones work in `first`, the others in `second`.
+Every test is a function of (first, second, scale): two views of one empty directory, and 1 for the quick form or more
+for the full one. It raises AssertionError. Processes are told apart by a number; the even ones work in `first`, the
+others in `second`.
 Run one by hand with: two_mounts.py FIRST SECOND SCALE TEST"""
 
 import errno
@@ -39,7 +40,8 @@ def together(count, work, *views):
     for process in processes:
         process.join()
     # Who fails leaves the others waiting for him at the start, which then say so: his are the words that count.
-    failures = sorted((failure for _, failure, _ in told if failure), key=lambda failure: "BrokenBarrierError" in failure)
+    failures = sorted((failure for _, failure, _ in told if failure),
+                      key=lambda failure: "BrokenBarrierError" in failure)
     assert not failures, failures[0]
     return [result for _, _, result in told]
 
@@ -51,7 +53,8 @@ def counter_add(path):
 
 
 def append_from_both(first, second, scale):
-    """Records of many sizes, each one write with O_APPEND; each is there once and whole, those of one writer in order."""
+    """Records of many sizes, each one write with O_APPEND; each is there once and whole, those of one writer in
+    order."""
     count = 100 * scale
 
     def work(number, view, start):
@@ -72,7 +75,8 @@ def append_from_both(first, second, scale):
             mark, number, at, size = struct.unpack_from("<IIII", data, position)
             assert mark == 0x7ABA4E, f"no record at {position} of {len(data)}"
             assert at == seen[number], f"record {at} of {number} instead of {seen[number]}"
-            assert data[position + 16 : position + 16 + size] == bytes([65 + number]) * size, f"record at {position} is torn"
+            assert data[position + 16 : position + 16 + size] == bytes([65 + number]) * size, \
+                f"record at {position} is torn"
             seen[number] += 1
             position += 16 + size
         assert seen == [count] * 4, seen
@@ -146,7 +150,8 @@ def rename_replace(first, second, scale):
 
 
 def rename_directories(first, second, scale):
-    """A directory moves between two parents while files are made in it through its paths: none is lost, none is there twice."""
+    """A directory moves between two parents while files are made in it through its paths: none is lost, none is there
+    twice."""
     for parent in ("left", "right"):
         (first / parent).mkdir()
     (first / "left" / "moving").mkdir()
@@ -185,7 +190,8 @@ def rename_directories(first, second, scale):
 
 
 def rename_swap(first, second, scale):
-    """Renames over each other's names at random: names go, but each that is left leads to a whole file, in both views alike."""
+    """Renames over each other's names at random: names go, but each that is left leads to a whole file, in both views
+    alike."""
     for at in range(16):
         (first / f"file-{at}").write_text(f"content {at}\n" * 100)
 
@@ -228,14 +234,16 @@ def locked_counter(first, second, count, lock, unlock):
 def flock_contention(first, second, scale):
     """flock guards a counter that is not atomic by itself."""
     locked_counter(
-        first, second, 40 * scale, lambda file: fcntl.flock(file, fcntl.LOCK_EX), lambda file: fcntl.flock(file, fcntl.LOCK_UN)
+        first, second, 40 * scale,
+        lambda file: fcntl.flock(file, fcntl.LOCK_EX), lambda file: fcntl.flock(file, fcntl.LOCK_UN),
     )
 
 
 def fcntl_contention(first, second, scale):
     """The same with a POSIX lock of a range."""
     locked_counter(
-        first, second, 40 * scale, lambda file: fcntl.lockf(file, fcntl.LOCK_EX, 10, 5), lambda file: fcntl.lockf(file, fcntl.LOCK_UN, 10, 5)
+        first, second, 40 * scale,
+        lambda file: fcntl.lockf(file, fcntl.LOCK_EX, 10, 5), lambda file: fcntl.lockf(file, fcntl.LOCK_UN, 10, 5),
     )
 
 
@@ -249,7 +257,8 @@ def ofd_contention(first, second, scale):
 
 
 def locks_seen_by_the_other(first, second, scale):
-    """Shared and exclusive, whole files and ranges: what one view holds the other is refused, and gets when it is free or closed."""
+    """Shared and exclusive, whole files and ranges: what one view holds the other is refused, and gets when it is free
+    or closed."""
     (first / "lock").write_text("0123456789")
     here, there = os.open(first / "lock", os.O_RDWR), os.open(second / "lock", os.O_RDWR)
 
@@ -390,7 +399,8 @@ def names_and_attributes(first, second, scale):
 
 
 def unlink_of_open(first, second, scale):
-    """A file that is open here and unlinked there lives on here, for reading and writing, and a new one takes its name."""
+    """A file that is open here and unlinked there lives on here, for reading and writing, and a new one takes its
+    name."""
     for at in range(10 * scale):
         one, other = (first, second) if at % 2 == 0 else (second, first)
         with open(one / "file", "wb+", buffering=0) as file:
@@ -496,8 +506,8 @@ def listing_while_changing(first, second, scale):
 
 
 def sent_by_the_kernel(first, second, scale):
-    """sendfile, which reads through the kernel's pages, sends what its own mount wrote, and what the other one wrote once the file
-    was opened or looked at since."""
+    """sendfile, which reads through the kernel's pages, sends what its own mount wrote, and what the other one wrote
+    once the file was opened or looked at since."""
 
     def sent(file, size):
         here, there = socket.socketpair()
@@ -551,9 +561,9 @@ def many_names(first, second, scale):
 
 
 def kept_entries(first, second, scale):
-    """What one view has looked at again and again, so that its kernel may keep it, is seen anew as soon as the other view has
-    changed it: by names, by the absence of names, by open files, by files that are open as paths alone, as the working
-    directory, in listings; whatever is changed, and also right after the kernel was told."""
+    """What one view has looked at again and again, so that its kernel may keep it, is seen anew as soon as the other
+    view has changed it: by names, by the absence of names, by open files, by files that are open as paths alone, as the
+    working directory, in listings; whatever is changed, and also right after the kernel was told."""
     views = (first, second)
     (first / "sub").mkdir()
     for name in ("file", "path", "a", "target"):
@@ -634,8 +644,8 @@ def kept_entries(first, second, scale):
 
 
 def own_changes(first, second, scale):
-    """What a view changes itself, its kernel knows of: after each change names and attributes in it are those that the other view
-    is told, which has changed nothing and so asks."""
+    """What a view changes itself, its kernel knows of: after each change names and attributes in it are those that the
+    other view is told, which has changed nothing and so asks."""
     draw = random.Random(11)
     names = [f"{directory}{name}" for directory in ("", "d/", "e/") for name in "abc"] + ["d", "e", "d/s", "e/s"]
 
@@ -644,7 +654,8 @@ def own_changes(first, second, scale):
         for name in names + ["."]:
             try:
                 at = os.lstat(view / name)
-                found[name] = (at.st_ino, at.st_mode, at.st_nlink, at.st_uid, at.st_gid, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
+                found[name] = (at.st_ino, at.st_mode, at.st_nlink, at.st_uid, at.st_gid, at.st_size, at.st_mtime_ns,
+                               at.st_ctime_ns)
             except (FileNotFoundError, NotADirectoryError):
                 found[name] = None
         found["listed"] = sorted(os.listdir(view))
@@ -713,8 +724,9 @@ def own_changes(first, second, scale):
 
 
 def told_by_the_other(first, second, scale):
-    """Who is told of a change sees it, and nobody ever sees anything older than he saw before: numbers in a name, a mode, a
-    size and the absence of a name, which one process changes with pauses in which others' kernels may keep what they see."""
+    """Who is told of a change sees it, and nobody ever sees anything older than he saw before: numbers in a name, a
+    mode, a size and the absence of a name, which one process changes with pauses in which others' kernels may keep what
+    they see."""
     count = 40 * scale
     told = context.Value("i", 0)
     (first / "n0").write_text("")

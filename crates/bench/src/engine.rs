@@ -184,7 +184,10 @@ mod tests {
     /// Goal: requests and bytes of both classes count, and the looks at them do not.
     #[test]
     fn statistics_are_read() {
-        let text = r#"{"classes":{"metadata":{"arrivals":3,"bytes_in":0,"bytes_out":1},"data":{"arrivals":4,"bytes_in":50,"bytes_out":600}},"operations":{"OpenExisting":{"arrivals":2},"Statistics":{"arrivals":1}},"bytes_copied":11}"#;
+        let text = "{\"classes\":{\"metadata\":{\"arrivals\":3,\"bytes_in\":0,\"bytes_out\":1},\
+                    \"data\":{\"arrivals\":4,\"bytes_in\":50,\"bytes_out\":600}},\
+                    \"operations\":{\"OpenExisting\":{\"arrivals\":2},\"Statistics\":{\"arrivals\":1}},\
+                    \"bytes_copied\":11}";
         let served = Served::read(text).unwrap();
         assert_eq!(served, Served { requests: 6, bytes: 651, copied: 11, ..Served::default() });
         let later = Served { requests: 8, bytes: 700, copied: 30, ..Served::default() };

@@ -71,8 +71,9 @@ mod tests {
         for line in ["rw=randread", "bs=4096", "iodepth=32", "fixedbufs=1", "direct=1", "runtime=500ms"] {
             assert!(job.lines().any(|other| other == line), "{line} in {job}");
         }
-        let text = r#"fio: a warning
-            {"jobs":[{"usr_cpu":10.0,"sys_cpu":15.0,"read":{"io_bytes":8000,"runtime":2000},"write":{"io_bytes":0,"runtime":0}}]}"#;
+        let text = "fio: a warning
+            {\"jobs\":[{\"usr_cpu\":10.0,\"sys_cpu\":15.0,\"read\":{\"io_bytes\":8000,\"runtime\":2000},\
+            \"write\":{\"io_bytes\":0,\"runtime\":0}}]}";
         let measured = read(text, false).unwrap();
         assert_eq!((measured.bytes, measured.seconds, measured.cpu_ns), (8000, 2.0, 500_000_000));
         assert!(read("nothing", false).is_none());

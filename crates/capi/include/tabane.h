@@ -288,7 +288,8 @@ int tabane_open(const char *path, int flags, mode_t mode);
 /*
  As `tabane_open`; a file that is made by it is spread over the servers as `layout` says: `chunk_size`, `width` and
  `run`, each 0 for the usual, and `first`, -1 for the usual. `servers` and `is_hashed` don't count; with ring
- placement `chunk_size` alone does. A `width` beyond the number of servers stands for all of them. NULL: all as usual.
+ placement `chunk_size` alone does. A `width` beyond the number of servers stands for all of them. NULL: all as
+ usual.
  Errors: EINVAL for a chunk size out of range, or a server that isn't there.
 
  `path` is a NUL-terminated string; `layout` is NULL or may be read.

@@ -251,7 +251,8 @@ mod tests {
     /// Goal: each kind of value is read, a command's own table comes before the top, and lines are those of the file.
     #[test]
     fn values_and_tables() {
-        let text = "# mine\njobs = 4\nchunk_size = \"64K\"\nchecksums = true\nrun-directory = \"~/run\"\n\n[cp]\njobs = 0x40\n";
+        let text = "# mine\njobs = 4\nchunk_size = \"64K\"\nchecksums = true\nrun-directory = \"~/run\"\n\n\
+                    [cp]\njobs = 0x40\n";
         let config = parse(text).unwrap();
         assert_eq!(found(&config, "ls", "jobs"), Some(("4".to_owned(), 2)));
         assert_eq!(found(&config, "cp", "jobs"), Some(("64".to_owned(), 8)));

@@ -132,8 +132,8 @@ fn verify(reactor: &Reactor, directory: &RunDirectory) -> Outcome {
     Err(Failure::Said(SOME_FAILED))
 }
 
-/// As `carry_back`, for a cluster that ends in any case. Whether all was carried back; if not, it is told what stays, and how
-/// to go on with it.
+/// As `carry_back`, for a cluster that ends in any case. Whether all was carried back; if not, it is told what stays,
+/// and how to go on with it.
 pub fn carry_back_or_keep(reactor: &Reactor, signals: &Signals, directory: &RunDirectory, name: &str) -> bool {
     let end = async { while signals.next().await.number == SIGCHLD {} };
     let carried = directory.cluster().and_then(|known| carry_back(reactor, directory, known, end));
@@ -211,8 +211,8 @@ pub fn run_directory(arguments: &Arguments) -> Outcome<PathBuf> {
         None => Ok(default_run_directory()),
         Some(path) if path.is_dir() => Ok(path),
         Some(path) if !path.exists() => Err(Failure::failed(format!(
-            "no cluster is up here: there is no {}, which --cluster or TABANE_CLUSTER names; if it was taken down already, \
-             'unset TABANE_CLUSTER', else name the run directory with --run-directory",
+            "no cluster is up here: there is no {}, which --cluster or TABANE_CLUSTER names; if it was taken down \
+             already, 'unset TABANE_CLUSTER', else name the run directory with --run-directory",
             path.display()
         ))),
         Some(path) => of_cluster_path(&path).ok_or_else(|| {

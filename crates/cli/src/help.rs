@@ -22,8 +22,10 @@ pub fn overview() -> String {
     }
     text.push_str(
         "\nThe cluster is found by --cluster, before or behind the command, else by TABANE_CLUSTER, else by the\n\
-         config file, else in the default run directory. 'tabane COMMAND --help' explains a command. A first session:\n\n  \
-         tabane up --servers 4\n  tabane cp -r /usr/share :/\n  tabane find /share -name '*.html' --count\n  tabane down\n",
+         config file, else in the default run directory. 'tabane COMMAND --help' explains a command. A first \
+         session:\n\n  \
+         tabane up --servers 4\n  tabane cp -r /usr/share :/\n  \
+         tabane find /share -name '*.html' --count\n  tabane down\n",
     );
     text
 }
@@ -36,11 +38,13 @@ pub fn of_command(command: &Command) -> String {
 
 /// docs/commands.md, whole.
 pub fn reference() -> String {
-    let mut text = "# Commands and options\n\nMade from the tables in crates/cli by `tabane help --markdown`; a test keeps it up to date.\n\n\
-         Exit status: 0 success, 1 failure, 2 wrong command line or config file, 128 and the number of the signal that ended it; \
-         `tabane run` and `tabane flock` give that of their command, `tabane check` and `tabane salvage` have their own.\n\n\
-         ## Settings\n\nOn the command line as `--servers 4`, in the environment as `TABANE_SERVERS=4`, in the config file as \
-         `servers = 4` ([configuration.md](configuration.md)), in this order.\n\n\
+    let mut text = "# Commands and options\n\n\
+         Made from the tables in crates/cli by `tabane help --markdown`; a test keeps it up to date.\n\n\
+         Exit status: 0 success, 1 failure, 2 wrong command line or config file, 128 and the number of the signal that \
+         ended it; `tabane run` and `tabane flock` give that of their command, `tabane check` and `tabane salvage` \
+         have their own.\n\n\
+         ## Settings\n\nOn the command line as `--servers 4`, in the environment as `TABANE_SERVERS=4`, in the config \
+         file as `servers = 4` ([configuration.md](configuration.md)), in this order.\n\n\
          | setting | variable | form | default | meaning |\n|---|---|---|---|---|\n"
         .to_owned();
     for row in TABLE {

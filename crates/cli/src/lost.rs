@@ -53,8 +53,8 @@ pub fn run(
     let listed: Vec<String> = servers.iter().map(u32::to_string).collect();
     let LostCounts { inodes, chunks, names, rests } = counts;
     Err(Failure::failed(format!(
-        "without server {}: {} with the name here and the inode there, {} with chunks there, {} there, of {} only a rest is here; \
-         what was there as a whole is not known",
+        "without server {}: {} with the name here and the inode there, {} with chunks there, {} there, of {} only a \
+         rest is here; what was there as a whole is not known",
         listed.join(", "),
         plural(inodes, "file"),
         count_words(chunks),

@@ -54,7 +54,8 @@ fn assembled(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
 
 fn overview() -> String {
     let about = "bundle the storage of several servers into one file system";
-    let command = clap::Command::new("tabane").about(about).override_usage("tabane [--cluster PATH] COMMAND [OPTIONS] ...").long_about(
+    let usage = "tabane [--cluster PATH] COMMAND [OPTIONS] ...";
+    let command = clap::Command::new("tabane").about(about).override_usage(usage).long_about(
         "The cluster is found by --cluster, before or behind the command, else by TABANE_CLUSTER, else by the config \
          file, else in the default run directory.",
     );
@@ -118,10 +119,10 @@ fn config_page() -> String {
         rest.control("SH", ["SYNOPSIS"]).text([italic("$TABANE_CONFIG")]).control("br", []);
         rest.text([italic("$XDG_CONFIG_HOME/tabane/config.toml")]).control("br", []);
         rest.text([italic("~/.config/tabane/config.toml")]).control("SH", ["DESCRIPTION"]).text([roman(
-            "The first of these that is set is the config file. It is TOML. Keys at the top hold for every command that \
-             has the setting; those in a table named after a command hold for that command and come first there. The \
-             command line and the environment come before the file. Unknown keys, and values out of range, are refused \
-             with file and line.",
+            "The first of these that is set is the config file. It is TOML. Keys at the top hold for every command \
+             that has the setting; those in a table named after a command hold for that command and come first there. \
+             The command line and the environment come before the file. Unknown keys, and values out of range, are \
+             refused with file and line.",
         )]);
         rest.control("PP", []).text([roman(
             "A path that begins with ~/ is one in the home directory. Sizes are numbers, or text such as \"64K\".",

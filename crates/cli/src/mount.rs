@@ -124,8 +124,8 @@ fn descriptor_of(path: &Path) -> Option<i32> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
-/// What stands for a mount in the run directory and in `status`: of a descriptor, whose directory is not known here, the
-/// path by which others see it, which no other process has.
+/// What stands for a mount in the run directory and in `status`: of a descriptor, whose directory is not known here,
+/// the path by which others see it, which no other process has.
 fn recorded_directory(directory: &Path, descriptor: Option<i32>) -> PathBuf {
     match descriptor {
         Some(number) => PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id())),
@@ -144,8 +144,8 @@ fn check_options(arguments: &Arguments) -> Outcome {
     match arguments.text("cache") {
         None => Ok(()),
         Some(value) => Err(Failure::usage(format!(
-            "--cache {value}: there are no modes of caching yet; every mount shows at once what any other has changed; leave \
-             --cache away"
+            "--cache {value}: there are no modes of caching yet; every mount shows at once what any other has changed; \
+             leave --cache away"
         ))),
     }
 }
@@ -258,7 +258,8 @@ fn announce(directory: &Path) {
 fn cannot_mount(directory: &Path, descriptor: Option<i32>, error: &io::Error) -> Failure {
     let advice = match error.kind() {
         _ if descriptor.is_some() => {
-            "; it has to be a descriptor of /dev/fuse that is mounted, and to be left to this program (no close-on-exec)"
+            "; it has to be a descriptor of /dev/fuse that is mounted, and to be left to this program (no \
+             close-on-exec)"
         }
         io::ErrorKind::NotFound => "; is fusermount3 installed (package fuse3), and is there a /dev/fuse?",
         io::ErrorKind::PermissionDenied => {

@@ -120,7 +120,8 @@ pub static TABLE: &[OptionRow] = &[
         Value::Text,
         "this machine alone",
         "a,b,c|FILE|auto",
-        "hosts to start servers on: names, also as node[01-04,7] and as name:SERVERS, a file with one a line, or those of the batch job",
+        "hosts to start servers on: names, also as node[01-04,7] and as name:SERVERS, a file with one a line, or those \
+         of the batch job",
     ),
     setting(
         "per-host",
@@ -134,14 +135,16 @@ pub static TABLE: &[OptionRow] = &[
         Value::Text,
         "ssh",
         "ssh|srun|mpiexec|WORDS",
-        "how a command is run on hosts; WORDS such as 'ssh {host} {command}' are run once for each host, without {host} once for all",
+        "how a command is run on hosts; WORDS such as 'ssh {host} {command}' are run once for each host, without \
+         {host} once for all",
     ),
     setting(
         "interface",
         Value::Text,
         "",
         "NAME|CIDR",
-        "interface or network whose addresses the hosts' servers listen at; else that of the host's name or the default route",
+        "interface or network whose addresses the hosts' servers listen at; else that of the host's name or the \
+         default route",
     ),
     setting("binary", Value::Path, "that of this program", "PATH", "where tabane is on the hosts"),
     setting(
@@ -333,28 +336,32 @@ pub static TABLE: &[OptionRow] = &[
         Value::Choice(&["auto", "shm", "tcp"]),
         "auto",
         "auto|shm|tcp",
-        "how clients reach servers: those of a server's machine through shared memory and others over TCP, all through shared memory (those of other machines are refused), or all over TCP",
+        "how clients reach servers: those of a server's machine through shared memory and others over TCP, all through \
+         shared memory (those of other machines are refused), or all over TCP",
     ),
     setting(
         "protect",
         Value::Choice(&["off", "integrity", "encryption"]),
         "off",
         "off|integrity|encryption",
-        "what is done about those who reach the network but have no key: nothing beyond the handshake, what they change on the way is noticed, or they can't read it either",
+        "what is done about those who reach the network but have no key: nothing beyond the handshake, what they \
+         change on the way is noticed, or they can't read it either",
     ),
     setting(
         "short-circuit",
         Value::Choice(&["auto", "reads", "off"]),
         "auto",
         "auto|reads|off",
-        "whether clients of a server's machine look at names of, open and read what is in a store in memory by themselves, and (auto) write to pages of it that are registered for them",
+        "whether clients of a server's machine look at names of, open and read what is in a store in memory by \
+         themselves, and (auto) write to pages of it that are registered for them",
     ),
     setting(
         "pin",
         Value::Text,
         "auto",
         "auto|off|cores|LIST",
-        "cores that servers stay on: an equal share of those allowed for each server of a machine, as long as nobody computes there, all, one for each in turn, or in turn those of a list such as 0,4-7",
+        "cores that servers stay on: an equal share of those allowed for each server of a machine, as long as nobody \
+         computes there, all, one for each in turn, or in turn those of a list such as 0,4-7",
     ),
     setting(
         "huge-pages",
@@ -375,7 +382,8 @@ pub static TABLE: &[OptionRow] = &[
         Value::Number { least: 2, most: CONNECTION_COUNT_MAX },
         "256",
         "COUNT",
-        "connections that one server accepts, of clients and other servers together; as many more may come through others",
+        "connections that one server accepts, of clients and other servers together; as many more may come through \
+         others",
     ),
     setting(
         "checksums",
@@ -445,14 +453,16 @@ pub static TABLE: &[OptionRow] = &[
         Value::Choice(&["auto", "on", "off"]),
         "auto",
         "auto|on|off",
-        "whether requests of a mount come by io_uring, one thread for each core (Linux 6.14 on, and enable_uring of the module fuse): where the kernel has it, or else there is no mount, or never",
+        "whether requests of a mount come by io_uring, one thread for each core (Linux 6.14 on, and enable_uring of \
+         the module fuse): where the kernel has it, or else there is no mount, or never",
     ),
     setting(
         "keep-entries",
         Value::Choice(&["auto", "off"]),
         "off",
         "auto|off",
-        "whether a mount's kernel keeps names and attributes until others change something, where it can be made to forget them (Linux 6.16 on): fast, with the limits that docs/kept-entries.md names, or never",
+        "whether a mount's kernel keeps names and attributes until others change something, where it can be made to \
+         forget them (Linux 6.16 on): fast, with the limits that docs/kept-entries.md names, or never",
     ),
     setting(
         "interval-ms",
@@ -475,7 +485,8 @@ pub static TABLE: &[OptionRow] = &[
     flag(
         "allow-other",
         "",
-        "other users may use the mount too, which those of root allow anyway (takes user_allow_other in /etc/fuse.conf)",
+        "other users may use the mount too, which those of root allow anyway (takes user_allow_other in \
+         /etc/fuse.conf)",
     ),
     flag(
         "suid",
@@ -572,7 +583,8 @@ pub static TABLE: &[OptionRow] = &[
                 "space",
             ]),
             "COLUMN",
-            "the column that decides the order: server, state, operations, read, write, queue, wait, active, busy or space",
+            "the column that decides the order: server, state, operations, read, write, queue, wait, active, busy or \
+             space",
         )
     },
     flag("explain", "", "say where each value comes from"),
@@ -666,7 +678,8 @@ pub static TABLE: &[OptionRow] = &[
         "",
         Value::Text,
         "[+-]N[bcwkMG]",
-        "takes N units of space, more with +, less with -; c bytes, w words of 2, k, M, G, b or nothing 512 bytes; rounded up",
+        "takes N units of space, more with +, less with -; c bytes, w words of 2, k, M, G, b or nothing 512 bytes; \
+         rounded up",
     ),
     choice_of_command(
         "newer",

@@ -101,7 +101,8 @@ async fn serve(reactor: &Reactor, signals: &Signals, options: ServerOptions) -> 
             );
             server.stop().await;
             return Err(Failure::failed(format!(
-                "server {index} stops, for nothing that it is given now would survive power loss: {words}; mend the medium and start the server again"
+                "server {index} stops, for nothing that it is given now would survive power loss: {words}; mend the \
+                 medium and start the server again"
             )));
         }
     };
@@ -138,7 +139,8 @@ fn survival_words(survives_power_loss: bool) -> &'static str {
     if survives_power_loss {
         "what was acknowledged survives a killed server; what was synced survives power loss"
     } else {
-        "what was acknowledged survives a killed server; nothing survives power loss, for the store is in memory (tmpfs)"
+        "what was acknowledged survives a killed server; nothing survives power loss, for the store is in memory \
+         (tmpfs)"
     }
 }
 

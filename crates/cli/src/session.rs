@@ -29,7 +29,8 @@ pub fn find_cluster(arguments: &Arguments) -> Outcome<Cluster> {
     let file = if path.is_dir() { path.join(CLUSTER_FILE_NAME) } else { path.clone() };
     load_cluster(&path).map_err(|error| match error.status {
         Status::NotFound if !file.exists() => Failure::failed(format!(
-            "no cluster is up here: there is no {}; start one with 'tabane up', or name one with --cluster or TABANE_CLUSTER",
+            "no cluster is up here: there is no {}; start one with 'tabane up', or name one with --cluster or \
+             TABANE_CLUSTER",
             file.display()
         )),
         _ => Failure::failed(error.message),

@@ -379,8 +379,8 @@ pub fn share_of(medium: &Path, free: u64, servers: u32, journal_size: u64) -> Ou
     let share = usable / u64::from(servers) / MEBIBYTE * MEBIBYTE;
     if share < STORE_SIZE_MIN {
         return Err(Failure::failed(format!(
-            "{} has {} free, too little for {servers} servers; free some space, choose another directory with --dir, or say \
-             less with --store memory:size=SIZE and --journal-size SIZE",
+            "{} has {} free, too little for {servers} servers; free some space, choose another directory with --dir, \
+             or say less with --store memory:size=SIZE and --journal-size SIZE",
             medium.display(),
             size_words(free)
         )));

@@ -350,7 +350,8 @@ fn whole_json(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[Serve
         "chunk_size": cluster.chunk_size,
         "servers": statuses.iter().map(ServerStatus::json).collect::<Vec<Value>>(),
         "hosts": run_directory.and_then(HostsRecord::of).map(|record| {
-            record.hosts.iter().map(|host| json!({ "name": host.name, "servers": host.servers })).collect::<Vec<Value>>()
+            let hosts = record.hosts.iter().map(|host| json!({ "name": host.name, "servers": host.servers }));
+            hosts.collect::<Vec<Value>>()
         }),
         "mounts": mounts.known.iter().map(MountStatus::json).collect::<Vec<Value>>(),
         "mounts_unknown": unknown.collect::<Vec<Value>>(),

@@ -49,8 +49,9 @@ impl Raised {
             return Err(Failure::failed(format!("no server is up:\n  {reasons}\n(run directory {path})")));
         }
         Err(Failure::failed(format!(
-            "not all servers are up:\n  {reasons}\nthe others are, with what does not need these; 'tabane status --lost' lists what \
-             can't be had, and docs/troubleshooting.md says what to do about a damaged store (run directory {path})"
+            "not all servers are up:\n  {reasons}\nthe others are, with what does not need these; \
+             'tabane status --lost' lists what can't be had, and docs/troubleshooting.md says what to do about a \
+             damaged store (run directory {path})"
         )))
     }
 }
@@ -223,16 +224,16 @@ fn missing_servers(
     let found = reactor.block_on(survey(reactor, &directory.path, cluster, &indices, timeout));
     if found.missing.is_empty() && found.silent.is_empty() {
         return Err(Failure::failed(format!(
-            "a cluster of {} is up already in {path}; use it, take it down with 'tabane down --run-directory {path}', or \
-             start another one with --run-directory PATH",
+            "a cluster of {} is up already in {path}; use it, take it down with 'tabane down --run-directory {path}', \
+             or start another one with --run-directory PATH",
             plural(u64::from(count), "server")
         )));
     }
     let differences = settings.differences(cluster, arguments)?;
     if !differences.is_empty() {
         return Err(Failure::failed(format!(
-            "{path} holds a cluster that is otherwise ({}); leave these options away to start it again with its data, or \
-             remove it with 'tabane down --run-directory {path}'",
+            "{path} holds a cluster that is otherwise ({}); leave these options away to start it again with its data, \
+             or remove it with 'tabane down --run-directory {path}'",
             differences.join("; ")
         )));
     }
@@ -314,8 +315,8 @@ pub fn claim_stores(settings: &Settings, indices: &[u32]) -> Outcome {
             return Err(unusable(settings, &error));
         }
         return Err(Failure::failed(format!(
-            "{} exists already: it may be the store of an earlier cluster; remove it if it is of no use, or choose another \
-             directory with --dir",
+            "{} exists already: it may be the store of an earlier cluster; remove it if it is of no use, or choose \
+             another directory with --dir",
             store.display()
         )));
     }
@@ -336,8 +337,8 @@ pub fn check_stores(reactor: &Reactor, directory: &RunDirectory, settings: &Sett
             store.is_dir() && reactor.storage(&store).is_ok_and(|storage| server::store::Store::exists(&*storage));
         if !there {
             return Err(Failure::failed(format!(
-                "the store of server {index}, {}, is gone, and what it held with it; put it back, or remove what is left of \
-                 the cluster with 'tabane down --run-directory {}'",
+                "the store of server {index}, {}, is gone, and what it held with it; put it back, or remove what is \
+                 left of the cluster with 'tabane down --run-directory {}'",
                 store.display(),
                 directory.path.display()
             )));

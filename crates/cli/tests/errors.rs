@@ -297,7 +297,8 @@ fn mounts() {
     said.note(&ground, 2, &["mount", "--allow-other", "/dev/fd/77"]);
     // A machine, or a container, without /dev/fuse.
     fs::create_dir(ground.path.join("dev")).unwrap();
-    let bare = "mount --bind /dev dev; mount -t tmpfs none /dev; touch /dev/null; mount --bind dev/null /dev/null; exec \"$TABANE\" mount mnt";
+    let bare = "mount --bind /dev dev; mount -t tmpfs none /dev; touch /dev/null; mount --bind dev/null /dev/null; \
+                exec \"$TABANE\" mount mnt";
     said.script(&ground, 1, &format!("unshare $([ \"$(id -u)\" = 0 ] || echo -Ur) -m sh -ec '{bare}'"));
     ground.run(&["mount", "mnt"]);
     said.note(&ground, 1, &["mount", "mnt"]);

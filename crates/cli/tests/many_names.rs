@@ -60,7 +60,8 @@ fn look(client: &Client, number: u64) {
 
 /// Goal: while a server's tables of names grow, and names come and go, whoever looks at them in its memory finds what
 /// is there, and nothing else; and a file takes no more memory than the documents say.
-/// Method: one process makes, renames and removes names, another one looks at those that were made so far, in any order.
+/// Method: one process makes, renames and removes names, another one looks at those that were made so far, in any
+/// order.
 #[test]
 fn are_found_while_they_come_and_go() {
     let ground = Ground::new("many-names");

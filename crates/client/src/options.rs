@@ -121,7 +121,8 @@ pub const TABLE: &[OptionRow] = &[
         variable: "TABANE_RELAY",
         default: "auto",
         unit: "auto|always|off",
-        help: "whether servers of other machines are reached through one server: auto, when there are more than 256 of them",
+        help: "whether servers of other machines are reached through one server: auto, when there are more than 256 of \
+               them",
     },
     OptionRow {
         variable: "TABANE_JOB",

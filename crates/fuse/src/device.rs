@@ -56,8 +56,8 @@ impl Device {
         (&self.0).write_all(&protocol::retrieve(number, node))
     }
 
-    /// Tells the kernel something that it does not answer but with an error: `NotFound` for a node that it does not have,
-    /// `InvalidInput` for what it does not understand.
+    /// Tells the kernel something that it does not answer but with an error: `NotFound` for a node that it does not
+    /// have, `InvalidInput` for what it does not understand.
     pub fn notify(&self, words: &[u8]) -> io::Result<()> {
         (&self.0).write_all(words)
     }

@@ -110,7 +110,8 @@ pub fn increment_epoch() -> [u8; REPLY_HEADER_SIZE] {
     bytes
 }
 
-/// What takes back the attributes of a node, and none of its pages. The kernel answers ENOENT where it has no such node.
+/// What takes back the attributes of a node, and none of its pages. The kernel answers ENOENT where it has no such
+/// node.
 pub fn invalidate_attributes(node: u64) -> [u8; NOTIFY_INVALIDATE_SIZE] {
     let mut bytes = [0; NOTIFY_INVALIDATE_SIZE];
     bytes[..4].copy_from_slice(&(NOTIFY_INVALIDATE_SIZE as u32).to_ne_bytes());

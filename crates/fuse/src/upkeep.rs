@@ -1,5 +1,5 @@
-//! What has to be done now and then while nobody calls: the client's own work (closes, reconnections), and letting go of
-//! what is held (`held.rs`) and remembered (`failed.rs`) for a while.
+//! What has to be done now and then while nobody calls: the client's own work (closes, reconnections), and letting go
+//! of what is held (`held.rs`) and remembered (`failed.rs`) for a while.
 
 use crate::serve::Mounted;
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -5,8 +5,8 @@
 //! 2. Frames are counted on both sides; a frame out of sequence closes the connection.
 //! 3. A body never passes through memory that is sized by the peer: it goes to places that the receiver chose, save for
 //!    at most `READ_AHEAD_SIZE` bytes that arrived together with the header.
-//! 4. Memory named by raw slices outlives the frame: `OutgoingFrame::keep` holds it, or the owner of the borrowed memory
-//!    closes the link before letting go (`channel`).
+//! 4. Memory named by raw slices outlives the frame: `OutgoingFrame::keep` holds it, or the owner of the borrowed
+//!    memory closes the link before letting go (`channel`).
 
 use crate::sealing::{CHANGED, is_changed};
 use crate::{Span, Stream};

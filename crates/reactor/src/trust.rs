@@ -61,15 +61,15 @@ impl fmt::Display for Distrust {
                 let name = user_name(*owner).map(|name| format!(" ({name})")).unwrap_or_default();
                 write!(
                     f,
-                    "{} belongs to user {owner}{name}, who may lead you to servers of their own; name a run directory of \
-                     yours, or work as that user",
+                    "{} belongs to user {owner}{name}, who may lead you to servers of their own; name a run directory \
+                     of yours, or work as that user",
                     path.display()
                 )
             }
             Distrust::Writable(path, true) => write!(
                 f,
-                "others may write to the directory {0} and put there what they like; take that from them (chmod go-w {0}), \
-                 or keep the run directory elsewhere",
+                "others may write to the directory {0} and put there what they like; take that from them (chmod go-w \
+                 {0}), or keep the run directory elsewhere",
                 path.display()
             ),
             Distrust::Writable(path, false) => {

@@ -188,8 +188,8 @@ fn parts_of_buffers_are_written() {
     });
 }
 
-/// Goal: more operations than the ring has entries, and than a driver handles at a time, all end. Method: 1,024 reads of
-/// 4 KiB at once, twice.
+/// Goal: more operations than the ring has entries, and than a driver handles at a time, all end. Method: 1,024 reads
+/// of 4 KiB at once, twice.
 #[test]
 fn rings_may_be_full() {
     everywhere("full", |reactor, open| {

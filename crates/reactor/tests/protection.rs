@@ -256,8 +256,8 @@ fn flipped(fixture: &Fixture, mut random: u64) -> Flipped {
 /// Goal: a bit that is flipped anywhere on the way, in the handshake or later, in either direction, is noticed; the
 /// server takes in nothing that was not sent and the client neither, and what was under way is sent again, or fails
 /// with words that say why.
-/// Method: 1,000 places of a connection that is like a recorded one, half of them encrypted, at random. The one in between
-/// is called again each time, but where the bit was among bytes that nobody waited for any more.
+/// Method: 1,000 places of a connection that is like a recorded one, half of them encrypted, at random. The one in
+/// between is called again each time, but where the bit was among bytes that nobody waited for any more.
 #[test]
 fn flipped_bits_are_noticed() {
     let told = Rc::new(Cell::new(0));

@@ -99,7 +99,8 @@ fn no_space() {
     region.write(0, &[1; 4096]);
 }
 
-/// Goal: how far space was taken is known after a file was opened again, also where a copy has got holes, and on a disk.
+/// Goal: how far space was taken is known after a file was opened again, also where a copy has got holes, and on a
+/// disk.
 /// Method: allocate piece by piece, or write behind a hole; the kernel may take a huge page at a time.
 #[test]
 fn taken_space_is_known() {

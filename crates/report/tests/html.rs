@@ -51,7 +51,8 @@ fn what_is_on_it() {
         "<title>not known</title>",
         "<b>slow-rank</b> rank 2 on n2 waited 76.8 s for answers, the other 2 ranks on average 12.0 s: it asked 8",
         "<p class=\"dim\">Job 7: 3 ranks waited 33.6 s on average.</p>",
-        "<tr><th scope=\"row\">2</th><td class=\"left\">n2</td><td>76.8 s</td><td>38.4 s</td><td>96,000</td><td>2.29</td>",
+        "<tr><th scope=\"row\">2</th><td class=\"left\">n2</td><td>76.8 s</td><td>38.4 s</td>\
+         <td>96,000</td><td>2.29</td>",
         // 25 calls a step of each of four servers.
         "<th scope=\"row\" class=\"left\">(removed or not looked for: id 17)</th><td>6,000</td><td>1.2 GiB</td>",
     ] {

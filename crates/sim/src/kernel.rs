@@ -168,7 +168,8 @@ impl Kernel {
         true
     }
 
-    /// After a change of our own of which nobody knows whether it has happened nothing of what was told counts any more.
+    /// After a change of our own of which nobody knows whether it has happened nothing of what was told counts any
+    /// more.
     pub async fn note_outcome(&self, file_system: &FileSystem, action: &Action, outcome: &Outcome) {
         self.changing.set(self.changing.get() - u64::from(self.note_own(action)));
         self.naming.set(self.naming.get() - u64::from(names_in_root(action)));

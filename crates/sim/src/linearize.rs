@@ -55,8 +55,9 @@ pub trait Object {
         None
     }
 
-    /// A look that can't come true any more, whatever is placed from here on: of those that `horizon` is about, and that
-    /// look at what the operation that was `placed` last has changed (`None`: at anything). Others may be left out.
+    /// A look that can't come true any more, whatever is placed from here on: of those that `horizon` is about, and
+    /// that look at what the operation that was `placed` last has changed (`None`: at anything). Others may be left
+    /// out.
     fn hopeless_look(
         &self,
         _state: &Self::State,
@@ -101,8 +102,8 @@ pub enum Verdict {
     Linearizable,
     /// No order fits. The operations are the first ones, by end, that could never be placed.
     Impossible(Vec<usize>),
-    /// The searches were given up after too many steps. The operations are the first ones, by end, that had no place when
-    /// most had one.
+    /// The searches were given up after too many steps. The operations are the first ones, by end, that had no place
+    /// when most had one.
     Undecided(Vec<usize>),
 }
 

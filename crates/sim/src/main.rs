@@ -131,7 +131,8 @@ fn progress(report: &Report, counts: Counts, options: &Options) {
     let Counts { done, failed } = counts;
     if options.trace || done.is_multiple_of(50) || report.operations == 0 {
         println!(
-            "{done} seeds, {failed} failed; seed {}: {} operations, {} unknown, {:.1} s, longest {:.1} s, trace {:016x}",
+            "{done} seeds, {failed} failed; seed {}: {} operations, {} unknown, {:.1} s, longest {:.1} s, trace \
+             {:016x}",
             report.seed,
             report.operations,
             report.unknown,

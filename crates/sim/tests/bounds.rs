@@ -357,7 +357,8 @@ fn more_waiters_for_locks_than_are_remembered() {
             fs.lock(&file, third, byte(1), true).await.expect("free again");
             fs.unlock(&file, third, byte(1)).await.expect("released");
 
-            // Whole files: of three that wait there is a place for one; two of them hold it together, and want it alone.
+            // Whole files: of three that wait there is a place for one; two of them hold it together, and want it
+            // alone.
             let mut waiters = Vec::new();
             for shares in [true, true, false] {
                 let own = fs.open(b"/locked", &OpenHow::reading_and_writing()).await.expect("opened");

@@ -469,8 +469,8 @@ fn grants_and_recalls_cross() {
 }
 
 /// Goal: what a contact is given while it tells the home all that it has open there is not taken for open, for the home
-/// closes whatever it was not told of. Method: the way between both is cut while a name is asked for, at one moment after
-/// the other, so that question and list are sent together; then the name goes, and who has opened it reads.
+/// closes whatever it was not told of. Method: the way between both is cut while a name is asked for, at one moment
+/// after the other, so that question and list are sent together; then the name goes, and who has opened it reads.
 #[test]
 fn grants_and_reclaims_cross() {
     for moment in 0..12 {

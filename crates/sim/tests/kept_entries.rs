@@ -95,8 +95,8 @@ fn changes_wait_for_the_confirmation() {
     assert!(!stage.sees("second") && stage.kernel.hits() == hits + 1);
 }
 
-/// Goal: a keeper that is cut off, or gone, holds up one change for the time of its delegation, and sees nothing that is
-/// older once that is over.
+/// Goal: a keeper that is cut off, or gone, holds up one change for the time of its delegation, and sees nothing that
+/// is older once that is over.
 #[test]
 fn those_who_are_gone_hold_up_one_change() {
     for gone in [false, true] {

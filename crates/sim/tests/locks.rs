@@ -302,8 +302,8 @@ fn at_every_step() {
     }
 }
 
-/// Goal: unlocking gets through however many of the same client wait, and who is one too many for the server's queue has
-/// the lock too, some time after it is free.
+/// Goal: unlocking gets through however many of the same client wait, and who is one too many for the server's queue
+/// has the lock too, some time after it is free.
 #[test]
 fn many_waiters_of_one_client() {
     let harness = cluster(7);

@@ -307,9 +307,9 @@ fn full_clients_tell_what_they_have_open() {
     }
 }
 
-/// Goal: who is handed an open file asks nobody for it, writes it with one request, also when it has lost its name, over
-/// restarts, and leaves no registration behind; what he wrote is there for others, and settled in when he closes it.
-/// When the exporter has closed it, it is stale. Bytes that are changed, cut or of another cluster open nothing.
+/// Goal: who is handed an open file asks nobody for it, writes it with one request, also when it has lost its name,
+/// over restarts, and leaves no registration behind; what he wrote is there for others, and settled in when he closes
+/// it. When the exporter has closed it, it is stale. Bytes that are changed, cut or of another cluster open nothing.
 #[test]
 fn imported_files() {
     let harness = cluster(3);

@@ -763,9 +763,9 @@ fn submissions_are_made_once() {
 }
 
 /// Goal: a removal that was submitted is made though its server had to journal something else first, and was killed
-/// behind that: to free chunks on other servers takes a number, and numbers are set aside in blocks. Method: a file lies
-/// on two servers; its home is asked for changes that take numbers until none is left, and then this or that write of
-/// its is the last one.
+/// behind that: to free chunks on other servers takes a number, and numbers are set aside in blocks. Method: a file
+/// lies on two servers; its home is asked for changes that take numbers until none is left, and then this or that write
+/// of its is the last one.
 #[test]
 fn a_removal_outlives_the_record_before_it() {
     let mut submitted = 0;

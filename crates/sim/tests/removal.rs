@@ -160,7 +160,8 @@ fn others_go_on() {
     let beside = run(None);
     let ((requests, time), (requests_beside, time_beside)) = (alone.per_round(), beside.per_round());
     println!(
-        "alone: {requests:.2} requests and {:.1} us a round; beside the removal: {requests_beside:.2} and {:.1} us, {:.2} times, for {:.2} s",
+        "alone: {requests:.2} requests and {:.1} us a round; beside the removal: {requests_beside:.2} and {:.1} us, \
+         {:.2} times, for {:.2} s",
         time / 1e3,
         time_beside / 1e3,
         time_beside / time,

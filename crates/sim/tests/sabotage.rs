@@ -183,8 +183,8 @@ fn submissions_out_of_order() {
     }
 }
 
-/// Goal: a change that does not wait until those who keep names have confirmed that they have forgotten them is noticed;
-/// one that waits never is, whatever breaks.
+/// Goal: a change that does not wait until those who keep names have confirmed that they have forgotten them is
+/// noticed; one that waits never is, whatever breaks.
 #[test]
 fn hurried_changes() {
     let kills = Faults { kills: true, torn_kills: true, cuts: true, partitions: true, ..Faults::default() };

@@ -251,7 +251,8 @@ impl ClusterFields {
         let map_version = self.map_version.ok_or_else(|| missing("map"))?;
         if map_version != MAP_VERSION_FIRST {
             return Err(format!(
-                "map = {map_version} is of a later version of Tabane, which can move slots; this one knows map {MAP_VERSION_FIRST} alone"
+                "map = {map_version} is of a later version of Tabane, which can move slots; this one knows map \
+                 {MAP_VERSION_FIRST} alone"
             ));
         }
         let slot_count = self.slot_count.ok_or_else(|| missing("slots"))?;

@@ -15,8 +15,8 @@ const FROM_BEHIND: u64 = 1 << 62;
 pub const SEQUENCE_MAX: u64 = (1 << (62 - HOME_SLOT_BITS)) - 1;
 
 /// A file's identity: a sequence that is never reused (42 bits) above its home slot (20 bits). Above both a bit that is
-/// set in those of files and directories of the backing tree (docs/cache.md): so whoever meets an id knows whether there
-/// is anything behind it, and need not ask. The highest bit is never set.
+/// set in those of files and directories of the backing tree (docs/cache.md): so whoever meets an id knows whether
+/// there is anything behind it, and need not ask. The highest bit is never set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileId(pub u64);
 

@@ -220,7 +220,8 @@ pub const TABLE: &[Spec] = &[
 
 const INTRODUCTION: &str = "\
 tabane-bench [OPTIONS] BENCH...
-Measures a file system with several processes. One JSON line a phase goes to standard output, tables go to standard error.
+Measures a file system with several processes. One JSON line a phase goes to standard output, tables go to \
+standard error.
 
 Benches:
   ior-easy     each process writes its own file in large pieces and reads its neighbour's
@@ -231,7 +232,8 @@ Benches:
   find         search what mdtest made by name, size and age
   ping         round trips to each server (--target tabane only)
   exchange     messages of a stat's size over bare sockets, without Tabane: the most that round trips over TCP allow
-  exchange-memory  messages of a stat's size in bare shared memory: the most that round trips of processes of one machine allow
+  exchange-memory  messages of a stat's size in bare shared memory: the most that round trips of processes \
+of one machine allow
   exchange-data  messages with pieces of ior-hard's size over bare sockets: the most that its calls over TCP allow
   names        very many empty files and directories, which are left there
   all          all of them but ping, the exchanges and names

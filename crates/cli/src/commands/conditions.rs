@@ -131,8 +131,8 @@ const READINGS: &[Reading] = &[
     ),
 ];
 
-/// When a file was changed, in nanoseconds since the epoch: one of the cluster behind a colon, else one of this machine.
-/// Errors name the side that was asked.
+/// When a file was changed, in nanoseconds since the epoch: one of the cluster behind a colon, else one of this
+/// machine. Errors name the side that was asked.
 fn time_of_change(session: &Session, path: &[u8]) -> Outcome<i64> {
     let (place, path, side) = match sided(path) {
         Sided::Inside(path) => {

@@ -50,8 +50,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let cluster = find_cluster(arguments)?;
     let directory = of_cluster_path(&cluster_path(arguments)).ok_or_else(|| {
         Failure::failed(
-            "logs are in the run directory, and this is a cluster file without one; name the run directory with --cluster, on \
-             the machine of the servers",
+            "logs are in the run directory, and this is a cluster file without one; name the run directory with \
+             --cluster, on the machine of the servers",
         )
     })?;
     let servers: Vec<u32> = match arguments.operands.first() {

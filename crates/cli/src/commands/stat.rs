@@ -70,7 +70,12 @@ fn line(cluster: &Cluster, path: &[u8], attributes: &Attributes, target: Option<
     fields.insert("home".to_owned(), json!({ "server": cluster.home_of(*id), "slot": id.home() }));
     if *kind == Kind::File {
         let chunks = chunk_count(attributes);
-        let layout = json!({ "chunks": chunks, "chunk_size": layout.chunk_size, "width": layout.width, "first_slot": layout.first });
+        let layout = json!({
+            "chunks": chunks,
+            "chunk_size": layout.chunk_size,
+            "width": layout.width,
+            "first_slot": layout.first,
+        });
         fields.insert("layout".to_owned(), layout);
     }
     if kind.is_device() {

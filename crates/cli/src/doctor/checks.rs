@@ -107,7 +107,8 @@ fn io_uring(machine: &dyn Machine) -> Finding {
         "1" | "2" => "it is switched off; as root: sysctl kernel.io_uring_disabled=0",
         _ if kernel_version(machine).is_some_and(|version| version < URING_KERNEL) => "it takes Linux 6.1",
         _ => {
-            "a container's seccomp profile may forbid it; allow io_uring_setup, io_uring_enter and io_uring_register there"
+            "a container's seccomp profile may forbid it; allow io_uring_setup, io_uring_enter and io_uring_register \
+             there"
         }
     };
     warning(subject, reason, format!("servers work over epoll instead, slower; {how}"))
@@ -161,8 +162,8 @@ fn shared_memory(machine: &dyn Machine) -> Finding {
         );
     };
     let found = format!("{} free of {}", size_words(free), size_words(total));
-    let how = "remove what is not needed there, as root: mount -o remount,size=75% /dev/shm, in containers --shm-size, or \
-               choose another directory with --dir";
+    let how = "remove what is not needed there, as root: mount -o remount,size=75% /dev/shm, in containers --shm-size, \
+               or choose another directory with --dir";
     match free {
         ..SHARED_MEMORY_MIN => missing(subject, found, format!("too little for the smallest cluster; {how}")),
         SHARED_MEMORY_MIN..SHARED_MEMORY_GOOD => warning(subject, found, format!("room for little data; {how}")),
@@ -346,8 +347,8 @@ fn autogroup(machine: &dyn Machine) -> Finding {
         "1" => warning(
             subject,
             "on",
-            "servers give the processor away only to programs of their own session: start both from one shell, or as root: \
-             sysctl kernel.sched_autogroup_enabled=0",
+            "servers give the processor away only to programs of their own session: start both from one shell, or as \
+             root: sysctl kernel.sched_autogroup_enabled=0",
         ),
         _ => ok(subject, "off"),
     }

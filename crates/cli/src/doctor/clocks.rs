@@ -77,8 +77,8 @@ fn finding(known: &[Difference], server_count: u32) -> Finding {
         return warning(
             SUBJECT,
             format!("not that of this machine: {}{silent}", far.join(", ")),
-            "nothing breaks by it, but times of files jump by as much; from a minute on it is worth mending: set the clocks of \
-             these hosts and of this one by the network (timedatectl set-ntp true, or chronyd)",
+            "nothing breaks by it, but times of files jump by as much; from a minute on it is worth mending: set the \
+             clocks of these hosts and of this one by the network (timedatectl set-ntp true, or chronyd)",
         );
     }
     match known.iter().map(|difference| difference.ahead.unsigned_abs() + difference.error).max() {

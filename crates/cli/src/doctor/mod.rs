@@ -72,7 +72,10 @@ fn json_of(findings: &[Finding]) -> Value {
             "advice": (!finding.advice.is_empty()).then_some(&finding.advice),
         })
     });
-    json!({ "healthy": findings.iter().all(|finding| finding.health != Health::Missing), "checks": rows.collect::<Vec<Value>>() })
+    json!({
+        "healthy": findings.iter().all(|finding| finding.health != Health::Missing),
+        "checks": rows.collect::<Vec<Value>>(),
+    })
 }
 
 #[cfg(test)]

@@ -18,8 +18,9 @@ impl Choice {
         let address = text.split(['/', '%']).next().unwrap_or_default().parse();
         if address.is_ok_and(is_link_local) {
             return Err(format!(
-                "\"{text}\" is link-local: such addresses hold on one cable only, and that of a server has to mean the same on all \
-                 hosts; name an interface or a network with other addresses (fd00::/8 is free for private ones)"
+                "\"{text}\" is link-local: such addresses hold on one cable only, and that of a server has to mean the \
+                 same on all hosts; name an interface or a network with other addresses (fd00::/8 is free for private \
+                 ones)"
             ));
         }
         let Some((address, bits)) = text.split_once('/') else {
@@ -103,7 +104,8 @@ fn of_interface(name: &str, interfaces: &[Interface]) -> Result<IpAddr, String> 
     let Some(found) = fit(true).or_else(|| fit(false)) else {
         return Err(match own.first() {
             Some(local) => format!(
-                "interface {name} has no address that holds for other hosts, only {}; give it one, or name another --interface",
+                "interface {name} has no address that holds for other hosts, only {}; give it one, or name another \
+                 --interface",
                 local.address
             ),
             None => format!("has no interface {name} with an address (--interface); it has {}", list_words(interfaces)),

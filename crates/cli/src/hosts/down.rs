@@ -78,7 +78,8 @@ pub fn take_down(
         directory.remove(cluster.server_count())?;
     } else {
         eprintln!(
-            "tabane: down: run directory {} stays: 'tabane down' again finishes when they are back, 'tabane down --forget' gives them up",
+            "tabane: down: run directory {} stays: 'tabane down' again finishes when they are back, \
+             'tabane down --forget' gives them up",
             directory.path.display()
         );
     }

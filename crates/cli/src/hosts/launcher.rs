@@ -8,7 +8,8 @@ const KNOWN: [(&str, &str); 4] = [
     ("ssh", "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}"),
     (
         "srun",
-        "srun --nodes={count} --ntasks={count} --ntasks-per-node=1 --nodelist={hosts} --overlap --input=all --unbuffered {command}",
+        "srun --nodes={count} --ntasks={count} --ntasks-per-node=1 --nodelist={hosts} --overlap --input=all \
+         --unbuffered {command}",
     ),
     ("mpiexec", "mpiexec -hosts {hosts} -n {count} -ppn 1 {command}"),
     ("mpirun", "mpirun -hosts {hosts} -n {count} -ppn 1 {command}"),

@@ -186,7 +186,8 @@ pub fn share_out(hosts: &[Named], per_host: Option<u32>, servers: Option<u32>) -
     let count = servers.map_or(all, u64::from);
     if bounded && count > all {
         return Err(Failure::usage(format!(
-            "--servers {count} are more than the slots of the hosts ({all}); ask for fewer, or give the hosts more (host:COUNT or --per-host)"
+            "--servers {count} are more than the slots of the hosts ({all}); ask for fewer, or give the hosts more \
+             (host:COUNT or --per-host)"
         )));
     }
     if count > u64::from(SERVER_COUNT_MAX) {

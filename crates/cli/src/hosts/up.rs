@@ -39,8 +39,8 @@ pub fn run(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outco
 pub fn run_for_a_while(arguments: &Arguments, reactor: &Reactor, signals: &Signals, path: &Path) -> Outcome<PathBuf> {
     if HostsRecord::of(&absolute(path)?).is_some() {
         return Err(Failure::failed(format!(
-            "a cluster over several hosts is in {0} already; take it down with 'tabane down --run-directory {0}', or name another \
-             --run-directory",
+            "a cluster over several hosts is in {0} already; take it down with 'tabane down --run-directory {0}', or \
+             name another --run-directory",
             path.display()
         )));
     }
@@ -100,8 +100,8 @@ impl<'a> New<'a> {
         let directory = RunDirectory::make(path)?;
         if directory.cluster()?.is_some() {
             return Err(Failure::failed(format!(
-                "{0} holds a cluster of this machine alone; take it down with 'tabane down --run-directory {0}', or choose another \
-                 --run-directory",
+                "{0} holds a cluster of this machine alone; take it down with 'tabane down --run-directory {0}', or \
+                 choose another --run-directory",
                 directory.path.display()
             )));
         }
@@ -187,7 +187,8 @@ impl<'a> New<'a> {
         let addresses: std::collections::HashSet<_> = servers.iter().map(|server| server.address).collect();
         if addresses.len() < servers.len() {
             return Err(Failure::failed(
-                "several hosts have the same address; they are one machine, or --interface has to say which network is meant",
+                "several hosts have the same address; they are one machine, or --interface has to say which network is \
+                 meant",
             ));
         }
         if self.settings.store_size == 0 {
@@ -448,8 +449,8 @@ fn again(arguments: &Arguments, reactor: &Reactor, signals: &Signals, path: &Pat
     }
     if !differences.is_empty() {
         return Err(Failure::failed(format!(
-            "{0} holds a cluster that is otherwise ({1}); leave these options away to start it again with its data, or remove it \
-             with 'tabane down --run-directory {0}'",
+            "{0} holds a cluster that is otherwise ({1}); leave these options away to start it again with its data, or \
+             remove it with 'tabane down --run-directory {0}'",
             directory.path.display(),
             differences.join("; ")
         )));
@@ -491,7 +492,8 @@ fn again(arguments: &Arguments, reactor: &Reactor, signals: &Signals, path: &Pat
         if missing.is_empty() {
             let (count, path) = (plural(u64::from(cluster.server_count()), "server"), directory.path.display());
             return Err(Failure::failed(format!(
-                "a cluster of {count} is up already in {path}; use it, or take it down with 'tabane down --run-directory {path}'"
+                "a cluster of {count} is up already in {path}; use it, or take it down with \
+                 'tabane down --run-directory {path}'"
             )));
         }
         let start = start_order(&record, &directory.path, &cluster, &settings, &wanted, true, timeout);

@@ -370,7 +370,8 @@ mod tests {
     /// Goal: our own questions are no operations, and what a report lacks counts as zero.
     #[test]
     fn reports() {
-        let class = json!({"finished": 7, "arrivals": 10, "req_active": 3, "req_qdepth": 2, "bytes_in": 50, "bytes_out": 60, "req_waittime_ns": 9});
+        let class = json!({"finished": 7, "arrivals": 10, "req_active": 3, "req_qdepth": 2, "bytes_in": 50,
+            "bytes_out": 60, "req_waittime_ns": 9});
         let own = json!({"finished": 2, "arrivals": 3, "req_active": 1, "bytes_out": 10, "req_waittime_ns": 1});
         let report = Report::parse(
             &json!({"classes": {"metadata": class}, "operations": {"Statistics": own, "Open": {"finished": 5}}}),

@@ -27,7 +27,8 @@ impl Hosts {
         let prefix = format!("tb{}x{number}", std::process::id());
         let base = std::env::temp_dir().join(format!("tabane-hosts-{prefix}"));
         if !sh(&format!(
-            "ip netns add {prefix}-s 2>/dev/null && ip -n {prefix}-s link add br0 type bridge forward_delay 0 && ip -n {prefix}-s link set br0 up"
+            "ip netns add {prefix}-s 2>/dev/null && ip -n {prefix}-s link add br0 type bridge forward_delay 0 && \
+             ip -n {prefix}-s link set br0 up"
         )) {
             let _ = sh(&format!("ip netns del {prefix}-s 2>/dev/null"));
             let allowed = std::env::var("TABANE_CI_NO_NETNS").is_ok_and(|value| value == "1");
@@ -46,15 +47,18 @@ impl Hosts {
             assert!(sh(&format!(
                 "ip netns add {name}; ip link add net0 netns {name} type veth peer name p{index} netns {switch}
                  ip -n {switch} link set p{index} master br0 up; ip -n {name} link set lo up
-                 ip -n {name} addr add 10.77.0.{index}/24 dev net0; ip -n {name} addr add fd77::{index}/64 dev net0 nodad
+                 ip -n {name} addr add 10.77.0.{index}/24 dev net0; \
+                 ip -n {name} addr add fd77::{index}/64 dev net0 nodad
                  ip -n {name} link set net0 up"
             )));
         }
         let (base, launcher) = (hosts.base.display(), hosts.launcher());
         let script = format!(
-            "#!/bin/sh\nhost=$1; shift\n[ -e {base}/gone-$host ] && {{ echo \"no route to host $host\" >&2; exit 255; }}\n\
+            "#!/bin/sh\nhost=$1; shift\n\
+             [ -e {base}/gone-$host ] && {{ echo \"no route to host $host\" >&2; exit 255; }}\n\
              [ -e {base}/silent-$host ] && exec sleep 1000\n\
-             exec ip netns exec \"$host\" unshare -m sh -c 'mount --bind \"$0\" \"$1\" && shift && exec \"$@\"' {base}/roots/$host {base}/place \"$@\"\n"
+             exec ip netns exec \"$host\" unshare -m sh -c 'mount --bind \"$0\" \"$1\" && shift && exec \"$@\"' \
+             {base}/roots/$host {base}/place \"$@\"\n"
         );
         std::fs::write(&launcher, script).unwrap();
         std::fs::set_permissions(&launcher, std::fs::Permissions::from_mode(0o755)).unwrap();

@@ -94,7 +94,8 @@ impl FileSystem {
         if let Some(file) = file.filter(|_| reply.trouble != 0) {
             file.note_trouble(server, reply.trouble);
             let words = format!(
-                "the medium of server {server} refused data that was written earlier: write it again, or copy the file elsewhere while it can be read"
+                "the medium of server {server} refused data that was written earlier: write it again, or copy the file \
+                 elsewhere while it can be read"
             );
             return Err(RequestError::Local(Status::Io, words));
         }

@@ -269,7 +269,8 @@ impl Servers {
     }
 
     /// `Lookup`, `Look` or `Stat` of an entry: its attributes, and its target when it is a symbolic link. No round trip
-    /// for a file that its server shows or shows to be absent, a second one when its inode lives on another server than the name.
+    /// for a file that its server shows or shows to be absent, a second one when its inode lives on another server than
+    /// the name.
     pub(crate) async fn look_up(
         &self,
         target: &EntryTarget,

@@ -105,7 +105,8 @@ impl Servers {
             _ => "search",
         };
         let words = format!(
-            "permission denied: user {} may not {right} directory {directory} (mode {mode:04o}, owner {uid}, group {gid})",
+            "permission denied: user {} may not {right} directory {directory} (mode {mode:04o}, owner {uid}, group \
+             {gid})",
             user.uid
         );
         Err(RequestError::Local(Status::AccessDenied, words))

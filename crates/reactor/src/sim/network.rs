@@ -462,7 +462,12 @@ impl Network {
         let Some(connection) = self.connections.get_mut(&id) else { return Vec::new() };
         let mut arrivals: Vec<Arrival> = connection.ends[end].held.drain(..).collect();
         connection.ends[end].last_arrival = 0;
-        let mine = |event: &NetworkEvent| matches!(event, NetworkEvent::Arrive { connection, end: to, .. } if (*connection, *to) == (id, end));
+        let mine = |event: &NetworkEvent| {
+            matches!(
+                event,
+                NetworkEvent::Arrive { connection, end: to, .. } if (*connection, *to) == (id, end)
+            )
+        };
         let keys: Vec<(Nanos, u64)> =
             self.events.iter().filter(|(_, event)| mine(event)).map(|(key, _)| *key).collect();
         for key in keys {

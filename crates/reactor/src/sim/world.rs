@@ -212,8 +212,8 @@ impl World {
         self.universe.forgets_mapping_locks.set(true);
     }
 
-    /// From now on a client that connects holds at most so many files of a server by hazard pointers, and has at most so
-    /// many submissions waiting there.
+    /// From now on a client that connects holds at most so many files of a server by hazard pointers, and has at most
+    /// so many submissions waiting there.
     pub fn limit_clients(&self, hazards: usize, submissions: u64) {
         self.universe.hazards_max.set(hazards);
         self.universe.submissions_max.set(submissions);

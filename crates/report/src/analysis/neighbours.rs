@@ -2,9 +2,9 @@
 //!
 //! The waiting of an interval is `req_waittime`, which all requests have in common, by the number of the job's own ones
 //! (`job_stats`); servers that count what each job's requests have waited say it themselves. It is shared out by the
-//! time that the server was at work for each job where it counts that, else by bytes, or by operations where nobody read
-//! or wrote: to the job itself, to each other job, and what came to the server and is of no job that was counted, to
-//! nobody.
+//! time that the server was at work for each job where it counts that, else by bytes, or by operations where nobody
+//! read or wrote: to the job itself, to each other job, and what came to the server and is of no job that was counted,
+//! to nobody.
 //!
 //! Invariants: (1) the shares of an interval are 1 together; (2) series are read twice, first for what all did, then
 //! job by job, so that memory grows with the intervals and not with the jobs.

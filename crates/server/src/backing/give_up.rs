@@ -1,7 +1,7 @@
-//! Giving a name up to somebody else who has changed it behind (`--on-conflict theirs`), at the server of the name: what
-//! is here loses the name, as if somebody had removed it, and what is behind is taken up in its place. The home of the
-//! root asks for it, with a wish; a task does it, and the wish asked for again tells how far it has come. So no request
-//! waits for another server.
+//! Giving a name up to somebody else who has changed it behind (`--on-conflict theirs`), at the server of the name:
+//! what is here loses the name, as if somebody had removed it, and what is behind is taken up in its place. The home of
+//! the root asks for it, with a wish; a task does it, and the wish asked for again tells how far it has come. So no
+//! request waits for another server.
 //!
 //! Invariants
 //! 1. Before ours loses the name it is journalled that what is behind there is nobody's that we know (`UNKNOWN_THERE`):

@@ -1,5 +1,5 @@
-//! One pass of a flush, at the home of the root: what there is to do, and a step for each of it. Directories first, then
-//! files, then removals; what has to wait for something else waits for the next pass.
+//! One pass of a flush, at the home of the root: what there is to do, and a step for each of it. Directories first,
+//! then files, then removals; what has to wait for something else waits for the next pass.
 //!
 //! Invariants
 //! 1. A directory is there before anything in it, and goes after all of it.

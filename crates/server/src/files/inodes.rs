@@ -176,8 +176,8 @@ impl<'a> Decode<'a> for Inode {
     }
 }
 
-/// All inodes of this server, in pages of cells. Once there is an attribute cache, they lie there, as far as it has room,
-/// and its table of inodes tells where (`wire::attribute_cache`); local clients read the same.
+/// All inodes of this server, in pages of cells. Once there is an attribute cache, they lie there, as far as it has
+/// room, and its table of inodes tells where (`wire::attribute_cache`); local clients read the same.
 #[derive(Default)]
 pub struct Inodes {
     shared: Option<Rc<InodeIndex>>,

@@ -57,8 +57,8 @@ pub fn start(core: &Rc<Core>) {
     }
     let core = core.clone();
     core.reactor.clone().spawn(Class::Background, async move {
-        // A failure shows in the statistics; the journal keeps everything, and the next commit tries again, also one that
-        // finds the journal full.
+        // A failure shows in the statistics; the journal keeps everything, and the next commit tries again, also one
+        // that finds the journal full.
         match run(&core).await {
             Ok(()) => core.checkpoints.count.set(core.checkpoints.count.get() + 1),
             Err(error) => {

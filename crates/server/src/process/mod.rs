@@ -90,7 +90,8 @@ async fn listen_locally(reactor: &Reactor, options: &ServerOptions) -> Result<Op
 fn tell_protection(cluster: &Cluster) {
     let between_hosts = cluster.servers.iter().any(|server| !server.address.ip().is_loopback());
     if between_hosts && cluster.protection == Protection::Off {
-        let words = "connections between hosts are not protected from those on the network; --protect of a new cluster does that";
+        let words = "connections between hosts are not protected from those on the network; --protect of a new cluster \
+                     does that";
         log::event(Level::Info, "not-protected", words, &[]);
     }
 }

@@ -416,8 +416,8 @@ mod tests {
         assert!(!sessions.is_known(9) && matches!(sessions.begin(origin(9, 2), 0), Admission::Unknown));
     }
 
-    /// Goal: of a request that was cut off between two steps the next life knows how many are done, when it comes again;
-    /// of the next one in its place none, and of one that has its outcome nothing is done again.
+    /// Goal: of a request that was cut off between two steps the next life knows how many are done, when it comes
+    /// again; of the next one in its place none, and of one that has its outcome nothing is done again.
     #[test]
     fn steps_of_an_earlier_life() {
         let mut sessions = sessions();

@@ -66,8 +66,8 @@ pub struct Durability {
     changed: FastMap<u64, ()>,
     /// Files that the last failed sync may have left on the medium as they were before.
     suspect: FastMap<u64, ()>,
-    /// Writers that began by then had a sync fail under them. What they bring is written once more when it is committed:
-    /// the next sync may have been one of a later life, which knows of none that failed.
+    /// Writers that began by then had a sync fail under them. What they bring is written once more when it is
+    /// committed: the next sync may have been one of a later life, which knows of none that failed.
     suspect_until: u64,
     /// The checkpoint that the next head will name.
     pub finished: Option<FinishedCheckpoint>,

@@ -170,9 +170,9 @@ fn submissions(storage: &dyn Storage) -> Result<Rc<dyn Region>, StoreError> {
                 .map_err(|error| StoreError::Medium("remove a file of submissions that is of no use", error))?,
             SubmissionsLeft::OfLayout(layout) => {
                 return Err(StoreError::Incompatible(format!(
-                    "changes that clients have submitted (file `posts`) are of layout {layout}, and this program reads layout {SUBMISSION_LAYOUT}; \
-                     start the server with the program that it ran with and stop it ('tabane down --keep'), which takes them up, or \
-                     remove that file if they may be lost"
+                    "changes that clients have submitted (file `posts`) are of layout {layout}, and this program reads \
+                     layout {SUBMISSION_LAYOUT}; start the server with the program that it ran with and stop it \
+                     ('tabane down --keep'), which takes them up, or remove that file if they may be lost"
                 )));
             }
         }

@@ -1,8 +1,8 @@
 //! The superblock: whose store this is, how it is laid out, and where recovery starts.
 //!
 //! Region `super`: at 0 the identity, written last at creation and never again; behind it the placement, which stores
-//! that were made before it was kept lack, and how the journal grows, where it does; at 4096 and 8192 two checkpoint heads, of which the valid one with the
-//! higher version counts. A new head never overwrites the one that counts.
+//! that were made before it was kept lack, and how the journal grows, where it does; at 4096 and 8192 two checkpoint
+//! heads, of which the valid one with the higher version counts. A new head never overwrites the one that counts.
 
 use super::entries::Reader;
 use super::journal::Position;
@@ -173,7 +173,11 @@ fn read_identity(region: &dyn Region, identity: StoreIdentity) -> Result<StoreOp
     let mut next = || reader.u32().unwrap_or_default();
     let (magic_low, magic_high, format, placement) = (next(), next(), next(), next());
     if u64::from(magic_high) << 32 | u64::from(magic_low) != MAGIC {
-        return incompatible("its file `super` does not begin as one of a store: it is damaged, or the creation of the store was interrupted".into());
+        return incompatible(
+            "its file `super` does not begin as one of a store: it is damaged, or the creation of the store was \
+             interrupted"
+                .into(),
+        );
     }
     if format != FORMAT_VERSION {
         return incompatible(format!("its format is version {format}; this program reads version {FORMAT_VERSION}"));
@@ -192,14 +196,15 @@ fn read_identity(region: &dyn Region, identity: StoreIdentity) -> Result<StoreOp
     let found = StoreIdentity { cluster_id, server, slots, placement: identity.placement };
     if found != identity {
         return incompatible(format!(
-            "it belongs to server {server} of cluster {cluster_id:032x} with {slots} slots, not to server {} of cluster {:032x} with {} slots",
+            "it belongs to server {server} of cluster {cluster_id:032x} with {slots} slots, not to server {} of \
+             cluster {:032x} with {} slots",
             identity.server, identity.cluster_id, identity.slots
         ));
     }
     if placement != identity.placement {
         return incompatible(format!(
-            "its placement is {}, and the cluster file says {}: names and chunks would be looked for at other servers; put the cluster \
-             file back as it was",
+            "its placement is {}, and the cluster file says {}: names and chunks would be looked for at other servers; \
+             put the cluster file back as it was",
             placement.name(),
             identity.placement.name()
         ));

@@ -2,8 +2,8 @@
 //! (`tree_kinds::ALL`): whoever knows less than its number is refused, and whoever knows it has looked every path up
 //! since.
 //! - There are too many tombstones: removed directories are remembered, because clients may have cached their paths.
-//! - The server lost power: what it has forgotten may have been seen, a directory among it, and clients would go by that
-//!   at other servers, which have not lost it.
+//! - The server lost power: what it has forgotten may have been seen, a directory among it, and clients would go by
+//!   that at other servers, which have not lost it.
 //!
 //! Invariants
 //! 1. A server forgets what it had buried when it takes that change into its log, in the same journal record; but not

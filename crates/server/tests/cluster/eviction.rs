@@ -384,8 +384,8 @@ fn a_store_full_of_changes_of_others() {
 }
 
 /// Goal: logs that grow beyond what all stores hold go on at the pace at which changes go behind, whichever server
-/// lacks the room. Method: two logs with appends that lie on one server or on two, and one that is appended to so seldom that
-/// its end is behind alone by then.
+/// lacks the room. Method: two logs with appends that lie on one server or on two, and one that is appended to so
+/// seldom that its end is behind alone by then.
 #[test]
 fn logs_larger_than_the_stores() {
     for (servers, policy) in [(1, FlushPolicy::Idle), (2, FlushPolicy::Immediate), (3, FlushPolicy::OnClose)] {

@@ -91,8 +91,8 @@ fn idle_servers_flush() {
     }
 }
 
-/// Goal: a flush that is under way is held up where it is when clients come back, goes on afterwards, and does not begin
-/// anew; whoever waits for one has it done at once.
+/// Goal: a flush that is under way is held up where it is when clients come back, goes on afterwards, and does not
+/// begin anew; whoever waits for one has it done at once.
 #[test]
 fn a_flush_steps_back_and_goes_on() {
     for seed in 0..8 {

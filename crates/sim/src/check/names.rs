@@ -370,8 +370,8 @@ fn loss_steps(
 /// A part of an operation, which has its number in the history.
 type PlacedPart<'a> = (usize, &'a Operation, OperationPart);
 
-/// The numbers of the looks that are needed so that no order fits: without any one of them one does, or nobody can tell.
-/// Where the changes alone fit in no order, of all that changes something.
+/// The numbers of the looks that are needed so that no order fits: without any one of them one does, or nobody can
+/// tell. Where the changes alone fit in no order, of all that changes something.
 fn least_looks(mut operations: Vec<PlacedPart>, is_impossible: &dyn Fn(Vec<PlacedPart>) -> bool) -> Vec<usize> {
     for block in [64, 8, 1] {
         let looks: BTreeSet<usize> =

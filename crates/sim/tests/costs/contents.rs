@@ -20,7 +20,8 @@ pub fn rows() -> Vec<Row> {
 fn reading_and_writing() -> Vec<Row> {
     vec![
         Row {
-            what: "read or write within a chunk; a file's end is read with it where nobody else holds parts of the file",
+            what: "read or write within a chunk; a file's end is read with it where nobody else holds parts of the \
+                   file",
             cases: &[write_home, read_home, read_end_home, write_far_again, read_far],
             ..FILES
         },
@@ -41,7 +42,8 @@ fn reading_and_writing() -> Vec<Row> {
             ..FILES
         },
         Row {
-            what: "read up to the end of a file, on m servers that are announced, by a client that knows of all these bytes",
+            what: "read up to the end of a file, on m servers that are announced, by a client that knows of all these \
+                   bytes",
             requests: "m + 1",
             waits: "3",
             messages: "m - 1",
@@ -89,7 +91,8 @@ fn reading_and_writing() -> Vec<Row> {
             ..FILES
         },
         Row {
-            what: "64 closes of files of one home that were read, or written in one chunk: sent together, with a later request or after a second",
+            what: "64 closes of files of one home that were read, or written in one chunk: sent together, with a later \
+                   request or after a second",
             waits: "0",
             cases: &[closes],
             ..FILES

@@ -77,7 +77,8 @@ fn costs() {
                     let (measured, expected) = (case(&stage), row.expected(&stage));
                     if measured != expected {
                         wrong.push(format!(
-                            "{} (case {number}), {servers} servers, {holders} with parts:\n    {measured:?} instead of\n    {expected:?}",
+                            "{} (case {number}), {servers} servers, {holders} with parts:\n    \
+                             {measured:?} instead of\n    {expected:?}",
                             row.what
                         ));
                     }

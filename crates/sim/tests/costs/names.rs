@@ -16,7 +16,8 @@ pub fn rows() -> Vec<Row> {
 fn single_names() -> Vec<Row> {
     vec![
         Row {
-            what: "open, create (also exclusive), make a file without a name, mkdir, symlink, mknod, readlink, stat, lstat, access",
+            what: "open, create (also exclusive), make a file without a name, mkdir, symlink, mknod, readlink, stat, \
+                   lstat, access",
             cases: &[
                 open,
                 create,
@@ -166,7 +167,8 @@ fn directories() -> Vec<Row> {
             ..OTHERS
         },
         Row {
-            what: "rename of a directory into one that is in the root (deeper: 1 and 1 more for each directory on the way)",
+            what: "rename of a directory into one that is in the root (deeper: 1 and 1 more for each directory on the \
+                   way)",
             waits: "4",
             messages: "2 N + 1",
             servers_min: 2,

@@ -59,8 +59,8 @@ const FILES: &str = "Files (paths are inside the cluster)";
 const PROGRAM: &str = "This program";
 
 /// Says how paths of `cp` and `checksum` are written.
-const TWO_SIDES: &str = "A path inside the cluster is written with a colon in front, as :/path or tabane:/path; any other \
-     path is one of this machine.";
+const TWO_SIDES: &str = "A path inside the cluster is written with a colon in front, as :/path or tabane:/path; any \
+     other path is one of this machine.";
 
 /// Lists of options one after the other, whose sizes add up to `COUNT`.
 const fn joined<const COUNT: usize>(lists: &[&[&'static str]]) -> [&'static str; COUNT] {

@@ -514,7 +514,8 @@ mod tests {
 
     fn class(finished: i64, wait_ns: i64, bytes_in: i64, bytes_out: i64) -> Value {
         json!({ "finished": finished, "arrivals": finished + 1, "failed": 0, "req_active": 1,
-                "req_waittime_ns": wait_ns, "req_active_ns": 2 * wait_ns, "bytes_in": bytes_in, "bytes_out": bytes_out, "new_field": 1 })
+                "req_waittime_ns": wait_ns, "req_active_ns": 2 * wait_ns, "bytes_in": bytes_in,
+                "bytes_out": bytes_out, "new_field": 1 })
     }
 
     fn document(wall_clock_ns: i64, samples: &[i64]) -> Value {

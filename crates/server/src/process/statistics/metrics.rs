@@ -70,7 +70,8 @@ async fn answer(core: &Core, stream: &Stream, asked: impl Fn()) -> std::io::Resu
         ("404 Not Found", "ask for /metrics\n".to_string())
     };
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     stream.send_all(head.as_bytes()).await?;

@@ -33,8 +33,8 @@ const RECORD_SIZE_MAX: u64 = (HEADER_SIZE as usize
     .next_multiple_of(ALIGNMENT as usize) as u64;
 /// Bytes of the region: room for all samples, whatever is in them, and for what is left at its end.
 pub const SAMPLES_SIZE: u64 = (SAMPLE_COUNT_MAX as u64 + 1) * RECORD_SIZE_MAX;
-/// Bytes that are taken from the medium at the start, so that one that is full later keeps the last minute at least, and
-/// then at a time, as they are first needed.
+/// Bytes that are taken from the medium at the start, so that one that is full later keeps the last minute at least,
+/// and then at a time, as they are first needed.
 const ALLOCATED_AT_ONCE: u64 = 64 << 10;
 
 /// Where a sample is.

@@ -20,8 +20,8 @@ use wire::Operation;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WaitReason {
-    /// In a socket or ring, until the loop reads it: at most so long, for the loop knows only that it had not been there
-    /// at its look before.
+    /// In a socket or ring, until the loop reads it: at most so long, for the loop knows only that it had not been
+    /// there at its look before.
     Unread,
     /// Read, until those that were read with it have been begun.
     Others,

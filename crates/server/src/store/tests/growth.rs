@@ -185,8 +185,8 @@ impl Ring {
     }
 }
 
-/// Goal: whatever a journal went through, replay finds the records from the head on, nothing is read or written where no
-/// space was taken, and there is always room for marks.
+/// Goal: whatever a journal went through, replay finds the records from the head on, nothing is read or written where
+/// no space was taken, and there is always room for marks.
 /// Method: random appends, checkpoints of random sizes, restarts, crashes at a write, torn, and refusals to give space.
 #[test]
 fn a_growing_ring_keeps_its_records() {
@@ -231,8 +231,8 @@ fn put(store: &Store, size: usize) -> Result<Lsn, StoreError> {
     store.commit(transaction)
 }
 
-/// Writes until a checkpoint is due, and then that, with so many bytes of the caller's; how much of the journal was used
-/// when it was due.
+/// Writes until a checkpoint is due, and then that, with so many bytes of the caller's; how much of the journal was
+/// used when it was due.
 fn fill_and_checkpoint(store: &Store, size: usize) -> u64 {
     while !store.checkpoint_due() {
         put(store, 500).unwrap();

@@ -148,7 +148,8 @@ fn what_is_lost_is_told() {
     assert!(told > 500, "{told} losses");
 }
 
-/// Goal: bits are put right in every lap of the ring, in fillers too, and in a record that says it is larger or smaller.
+/// Goal: bits are put right in every lap of the ring, in fillers too, and in a record that says it is larger or
+/// smaller.
 /// Method: a journal that has gone round many times; flip bits of the headers of its last records.
 #[test]
 fn laps_and_fillers() {
