@@ -159,7 +159,8 @@ impl Target for Tabane {
 
     fn space(&self) -> Result<Space> {
         let servers = self.client.stat_file_system().map_err(words)?;
-        Ok(Space { bytes: servers.iter().map(|server| server.bytes_free).sum(), files: None })
+        let space = client::Space::of(&client::total(&servers));
+        Ok(Space { bytes: space.available, files: None })
     }
 
     const EXAMINES: bool = false;

@@ -502,7 +502,8 @@ int tabane_truncate(const char *path, off_t size);
 int tabane_ftruncate(int descriptor, off_t size);
 
 /*
- Space and counts of the whole file system. `path` has to exist.
+ Space and counts of the whole file system; over a backing directory the space of that, as far as what is written
+ gets there. `path` has to exist.
 
  `path` is a NUL-terminated string; `place` may be written.
  */

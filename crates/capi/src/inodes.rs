@@ -2,7 +2,7 @@
 
 use crate::convert::*;
 use crate::mounted;
-use client::{AttributeChanges, Attributes, Client, Error, File, Result, Status, Timestamp, total};
+use client::{AttributeChanges, Attributes, Client, Error, File, Result, Space, Status, Timestamp, total};
 use libc::{c_char, c_int, gid_t, mode_t, off_t, timespec, uid_t};
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
@@ -191,7 +191,8 @@ pub extern "C" fn tabane_ftruncate(descriptor: c_int, size: off_t) -> c_int {
     status_of(size_of_file(size).and_then(cut))
 }
 
-/// Space and counts of the whole file system. `path` has to exist.
+/// Space and counts of the whole file system; over a backing directory the space of that, as far as what is written
+/// gets there. `path` has to exist.
 ///
 /// # Safety
 /// `path` is a NUL-terminated string; `place` may be written.
@@ -210,9 +211,10 @@ pub unsafe extern "C" fn tabane_statvfs(path: *const c_char, place: *mut libc::s
         let mut figures: libc::statvfs = unsafe { std::mem::zeroed() };
         figures.f_bsize = chunk_size as _;
         figures.f_frsize = SPACE_BLOCK_SIZE;
-        figures.f_blocks = sum.bytes_total / SPACE_BLOCK_SIZE;
-        figures.f_bfree = sum.bytes_free / SPACE_BLOCK_SIZE;
-        figures.f_bavail = figures.f_bfree;
+        let Space { total, free, available } = Space::of(&sum);
+        figures.f_blocks = total / SPACE_BLOCK_SIZE;
+        figures.f_bfree = free / SPACE_BLOCK_SIZE;
+        figures.f_bavail = available / SPACE_BLOCK_SIZE;
         figures.f_files = sum.inodes;
         figures.f_namemax = wire::limits::NAME_SIZE_MAX as u64;
         // SAFETY: not null, and the caller promises the rest.

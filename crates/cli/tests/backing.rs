@@ -41,6 +41,17 @@ fn one_tree_of_both() {
     assert!(fetched >= all + (9 << 20), "{fetched}");
     ground.run(&["cp", "-r", "tabane:/", "back"]);
     assert_eq!(sum(&ground, "fetched_bytes"), fetched, "each byte comes once");
+    let space: serde_json::Value = serde_json::from_str(&ground.run(&["df", "--json"])).unwrap();
+    let bytes = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("{space}"));
+    let (clean, used) = (bytes(&space["all"]["bytes_clean"]), bytes(&space["all"]["bytes_used"]));
+    assert!((9 << 20..=used).contains(&clean), "{clean} of {used} bytes are clean");
+    assert_eq!(
+        clean,
+        space["servers"].as_array().unwrap().iter().map(|server| bytes(&server["bytes_clean"])).sum::<u64>()
+    );
+    let [total, used, free] = ["bytes_total", "bytes_used", "bytes_free"].map(|name| bytes(&space["backing"][name]));
+    assert!(used > fetched && total == used + free, "{space}");
+    assert!(ground.run(&["df"]).lines().last().is_some_and(|line| line.starts_with("behind ")));
     assert_eq!(ground.run(&["cat", "/a/link"]).len(), 1);
     assert_eq!(ground.run(&["find", "/many", "-name", "file-01*"]).lines().count(), 10);
 

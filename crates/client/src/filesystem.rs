@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::task::Poll;
 use wire::credentials::Credentials;
-use wire::messages::{Empty, FileSystemReply, StatisticsFormat, StatisticsRequest};
+use wire::messages::{
+    BackingShare, BackingSpace, CarryTime, Empty, FileSystemReply, StatisticsFormat, StatisticsRequest,
+};
 use wire::{Cluster, Decode, Operation, Status};
 
 /// A client's view of one cluster: one session, one channel to each server it talks to, one directory cache. Clones
@@ -221,15 +223,77 @@ pub(crate) fn about_server(request_error: RequestError, server: u32) -> Error {
     }
 }
 
-/// The sum over all servers.
+/// The sum over all servers; of the backing tree's file system what the one says that knows.
 pub fn total(servers: &[FileSystemReply]) -> FileSystemReply {
-    let mut sum = FileSystemReply { bytes_total: 0, bytes_free: 0, inodes: 0, chunks: 0, journal_bytes: 0 };
+    let mut sum =
+        FileSystemReply { bytes_total: 0, bytes_free: 0, inodes: 0, chunks: 0, journal_bytes: 0, backing: None };
     for server in servers {
         sum.bytes_total = sum.bytes_total.saturating_add(server.bytes_total);
         sum.bytes_free = sum.bytes_free.saturating_add(server.bytes_free);
         sum.inodes = sum.inodes.saturating_add(server.inodes);
         sum.chunks = sum.chunks.saturating_add(server.chunks);
         sum.journal_bytes = sum.journal_bytes.saturating_add(server.journal_bytes);
+        if let Some(share) = &server.backing {
+            let all = sum.backing.get_or_insert(BackingShare { bytes_clean: 0, ..share.clone() });
+            all.bytes_clean = all.bytes_clean.saturating_add(share.bytes_clean);
+            all.space = all.space.or(share.space);
+        }
     }
     sum
+}
+
+/// What statfs(2) says of a cluster. In bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    pub total: u64,
+    pub free: u64,
+    /// What may still be written.
+    pub available: u64,
+}
+
+impl Space {
+    /// Of the sum of all servers. A cluster over a backing tree shows the file system of that, for what is written gets
+    /// there in the end; where it gets there only when somebody asks, no more may be written than there is room here,
+    /// what is clean included. Where nothing gets there, or that file system does not answer, the stores are all.
+    pub fn of(sum: &FileSystemReply) -> Space {
+        let clean = sum.backing.as_ref().map_or(0, |backing| backing.bytes_clean);
+        let room = sum.bytes_free.saturating_add(clean).min(sum.bytes_total);
+        let behind = sum.backing.as_ref().and_then(|backing| Some((backing.carries, backing.space?)));
+        match behind {
+            Some((CarryTime::ByItself, BackingSpace { bytes_total: total, bytes_free: free })) => {
+                Space { total, free, available: free }
+            }
+            Some((CarryTime::Asked, BackingSpace { bytes_total: total, bytes_free: free })) => {
+                Space { total, free, available: free.min(room) }
+            }
+            Some((CarryTime::Never, _)) | None => Space { total: sum.bytes_total, free: room, available: room },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(free: u64, clean: u64, carries: CarryTime, space: Option<BackingSpace>) -> FileSystemReply {
+        let backing = Some(BackingShare { bytes_clean: clean, carries, space });
+        FileSystemReply { bytes_total: 100, bytes_free: free, inodes: 1, chunks: 2, journal_bytes: 3, backing }
+    }
+
+    /// Goal: a cluster shows the file system behind where what is written gets there, and its own room where not.
+    #[test]
+    fn space_of_both_sides() {
+        let behind = Some(BackingSpace { bytes_total: 1000, bytes_free: 400 });
+        let space = |carries, behind| {
+            let sum = total(&[server(10, 20, carries, None), server(30, 40, carries, behind)]);
+            let Space { total, free, available } = Space::of(&sum);
+            [total, free, available]
+        };
+        assert_eq!(space(CarryTime::ByItself, behind), [1000, 400, 400]);
+        assert_eq!(space(CarryTime::Asked, behind), [1000, 400, 100]);
+        assert_eq!(space(CarryTime::Never, behind), [200, 100, 100]);
+        assert_eq!(space(CarryTime::ByItself, None), [200, 100, 100], "it does not answer");
+        let own = FileSystemReply { backing: None, ..server(10, 0, CarryTime::Never, None) };
+        assert_eq!(Space::of(&total(&[own])), Space { total: 100, free: 10, available: 10 });
+    }
 }

@@ -31,7 +31,7 @@ pub use bytes::stage::CacheState;
 pub use bytes::stripe::FileRange;
 pub use compare::Comparison;
 pub use error::{Error, Result, status_of_system};
-pub use filesystem::{FileSystem, total};
+pub use filesystem::{FileSystem, Space, total};
 pub use flush::FlushReport;
 pub use names::directory::{DirectoryEntry, DirectoryStream};
 pub use names::inodes::{AttributeChanges, Timestamp};

@@ -2,7 +2,7 @@
 
 use crate::protocol::{Access, Attr, GETATTR_HANDLE, Getattr, Header, Input, Setattr, setattr};
 use crate::serve::{Answer, Handled, Work, file_of, node_of};
-use client::{AttributeChanges, Attributes, Kind, Status, Timestamp};
+use client::{AttributeChanges, Attributes, Kind, Space, Status, Timestamp};
 
 /// What stat(2) tells programs about the size of reads and writes that serve them best.
 const BLOCK_SIZE: u32 = 128 << 10;
@@ -141,9 +141,10 @@ impl Work<'_> {
     pub async fn stat_file_system(&mut self) -> Handled {
         let servers = self.run(async |files| files.stat_file_system().await).await?;
         let sum = client::total(&servers);
-        let free = sum.bytes_free / FILE_SYSTEM_BLOCK_SIZE;
-        let more = sum.bytes_free / INODE_SIZE;
-        self.output.u64(sum.bytes_total / FILE_SYSTEM_BLOCK_SIZE).u64(free).u64(free);
+        let Space { total, free, available } = Space::of(&sum);
+        let more = available / INODE_SIZE;
+        let [total, free, available] = [total, free, available].map(|bytes| bytes / FILE_SYSTEM_BLOCK_SIZE);
+        self.output.u64(total).u64(free).u64(available);
         self.output.u64(sum.inodes.saturating_add(more)).u64(more);
         self.output.u32(FILE_SYSTEM_BLOCK_SIZE as u32).u32(wire::limits::NAME_SIZE_MAX as u32);
         self.output.u32(FILE_SYSTEM_BLOCK_SIZE as u32).bytes(&[0; 28]);

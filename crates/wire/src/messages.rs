@@ -334,6 +334,52 @@ message! {
         pub inodes: u64,
         pub chunks: u64,
         pub journal_bytes: u64,
+        /// Where there is a backing tree.
+        pub backing: Option<BackingShare>,
+    }
+}
+
+message! {
+    /// What a server knows of space in a cluster over a backing tree.
+    pub struct BackingShare {
+        /// Bytes here, not free, that are behind as well, at least: they make room when there is none.
+        pub bytes_clean: u64,
+        pub carries: CarryTime,
+        /// Of the file system of the tree; from the home of the root alone, and if it answers in time.
+        pub space: Option<BackingSpace>,
+    }
+}
+
+message! {
+    #[derive(Copy)]
+    pub struct BackingSpace {
+        pub bytes_total: u64,
+        /// What the user of the servers may still take.
+        pub bytes_free: u64,
+    }
+}
+
+/// When changes are carried to the backing tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CarryTime {
+    ByItself = 0,
+    /// When somebody asks for it.
+    Asked = 1,
+    Never = 2,
+}
+
+impl Encode for CarryTime {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+}
+
+impl<'a> Decode<'a> for CarryTime {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let code = u8::decode(input)?;
+        let all = [CarryTime::ByItself, CarryTime::Asked, CarryTime::Never];
+        all.into_iter().find(|time| *time as u8 == code).ok_or(Malformed("time of flushes is unknown"))
     }
 }
 

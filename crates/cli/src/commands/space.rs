@@ -11,7 +11,7 @@ use client::total;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
-use wire::messages::FileSystemReply;
+use wire::messages::{BackingShare, FileSystemReply};
 
 /// `tabane df`.
 pub fn run(arguments: &Arguments) -> Outcome {
@@ -43,8 +43,11 @@ fn show(arguments: &Arguments, session: &Session) -> Outcome {
     }
     let human = arguments.flag("human");
     let unit = if human { "size" } else { "KiB" };
+    // What is clean is neither free nor lost: it goes when there is no room.
+    let has_clean = replies.iter().flatten().any(|reply| reply.backing.is_some());
+    let clean = if has_clean { format!(" {:>12}", "clean") } else { String::new() };
     let mut text = format!(
-        "{:<8} {unit:>12} {:>12} {:>12} {:>5} {:>12} {:>12}\n",
+        "{:<8} {unit:>12} {:>12} {:>12}{clean} {:>5} {:>12} {:>12}\n",
         "server", "used", "free", "use", "inodes", "chunks"
     );
     let mut known = Vec::new();
@@ -61,8 +64,12 @@ fn show(arguments: &Arguments, session: &Session) -> Outcome {
             }
         }
     }
+    let all = total(&known);
     if known.len() > 1 {
-        row(&mut text, "all", &total(&known), human);
+        row(&mut text, "all", &all, human);
+    }
+    if let Some(backing) = &all.backing {
+        row_behind(&mut text, backing, human);
     }
     std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)?;
     if failed { Err(Failure::Said(1)) } else { Ok(()) }
@@ -79,31 +86,58 @@ fn print_json(replies: &[client::Result<FileSystemReply>]) -> Outcome {
         Err(error) => json!({ "server": server, "reason": error.to_string() }),
     });
     let known: Vec<FileSystemReply> = replies.iter().flatten().cloned().collect();
-    json::print(&json!({ "servers": servers.collect::<Vec<Value>>(), "all": figures(&total(&known)) }))?;
+    let all = total(&known);
+    let mut shown = json!({ "servers": servers.collect::<Vec<Value>>(), "all": figures(&all) });
+    if let Some(BackingShare { space, .. }) = all.backing {
+        shown["backing"] = json!(space.map(|space| json!({
+            "bytes_total": space.bytes_total,
+            "bytes_used": space.bytes_total.saturating_sub(space.bytes_free),
+            "bytes_free": space.bytes_free,
+        })));
+    }
+    json::print(&shown)?;
     if known.len() == replies.len() { Ok(()) } else { Err(Failure::Said(1)) }
 }
 
 fn figures(space: &FileSystemReply) -> Value {
-    json!({
+    let mut figures = json!({
         "bytes_total": space.bytes_total,
         "bytes_used": space.bytes_total.saturating_sub(space.bytes_free),
         "bytes_free": space.bytes_free,
         "inodes": space.inodes,
         "chunks": space.chunks,
-    })
+    });
+    if let Some(backing) = &space.backing {
+        figures["bytes_clean"] = json!(backing.bytes_clean);
+    }
+    figures
+}
+
+/// Sizes as they are shown: all, used and free; and the part that is used.
+fn sizes(total: u64, free: u64, human: bool) -> ([String; 3], u64) {
+    let used = total.saturating_sub(free);
+    let share = used.checked_mul(100).and_then(|used| used.checked_div(total)).unwrap_or(0);
+    ([total, used, free].map(|bytes| size(bytes, human)), share)
+}
+
+fn size(bytes: u64, human: bool) -> String {
+    if human { size_short(bytes) } else { (bytes / 1024).to_string() }
 }
 
 fn row(text: &mut String, name: &str, space: &FileSystemReply, human: bool) {
-    let size = |bytes: u64| if human { size_short(bytes) } else { (bytes / 1024).to_string() };
-    let used = space.bytes_total.saturating_sub(space.bytes_free);
-    let share = used.checked_mul(100).and_then(|used| used.checked_div(space.bytes_total)).unwrap_or(0);
-    let _ = writeln!(
-        text,
-        "{name:<8} {:>12} {:>12} {:>12} {share:>4}% {:>12} {:>12}",
-        size(space.bytes_total),
-        size(used),
-        size(space.bytes_free),
-        space.inodes,
-        space.chunks
-    );
+    let ([total, used, free], share) = sizes(space.bytes_total, space.bytes_free, human);
+    let clean = space.backing.as_ref().map(|backing| format!(" {:>12}", size(backing.bytes_clean, human)));
+    let (clean, inodes, chunks) = (clean.unwrap_or_default(), space.inodes, space.chunks);
+    let _ = writeln!(text, "{name:<8} {total:>12} {used:>12} {free:>12}{clean} {share:>4}% {inodes:>12} {chunks:>12}");
+}
+
+/// The file system of the backing directory.
+fn row_behind(text: &mut String, backing: &BackingShare, human: bool) {
+    let _ = match backing.space {
+        None => writeln!(text, "behind   (nothing is heard of the file system of the backing directory)"),
+        Some(space) => {
+            let ([total, used, free], share) = sizes(space.bytes_total, space.bytes_free, human);
+            writeln!(text, "behind   {total:>12} {used:>12} {free:>12} {:>12} {share:>4}%", "")
+        }
+    };
 }

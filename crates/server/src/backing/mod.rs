@@ -61,6 +61,7 @@ mod preparation;
 mod settled;
 mod shared_syncs;
 mod shares;
+mod space;
 pub mod table;
 mod wishes;
 
@@ -127,6 +128,7 @@ pub struct BackingUse {
     eviction: eviction::Eviction,
     checks: check::Checks,
     names: name_eviction::NameEviction,
+    space_known: space::SpaceKnown,
     lost: lost::Lost,
     /// Directories that are being listed.
     listings: RefCell<FastMap<u64, listing::ListingStep>>,
@@ -263,6 +265,7 @@ impl BackingUse {
             eviction: eviction::Eviction::default(),
             lost: lost::Lost::new(options.bounds.memos),
             names: name_eviction::NameEviction::default(),
+            space_known: space::SpaceKnown::default(),
             checks: check::Checks::new(options.flushing.check),
             listings: RefCell::default(),
             disturbed: RefCell::default(),

@@ -216,6 +216,17 @@ impl TakenUp {
         !self.is_rest_written && self.place.base < self.place.carried
     }
 
+    /// Whether something of it that is here may be behind as well.
+    pub fn may_have_clean(&self) -> bool {
+        self.has_carried_rest() || self.standings.len() as u64 > self.dirty + self.absent
+    }
+
+    /// Bytes of chunks that are known to be clean, and dirty, as if all were full.
+    pub fn known_bytes(&self) -> [u64; 2] {
+        let clean = self.standings.len() as u64 - self.dirty - self.absent;
+        [clean, self.dirty].map(|count| count * self.chunk_size())
+    }
+
     /// A chunk that begins below this size, and of which nothing else is known, is behind as it is here.
     pub fn known_end(&self) -> u64 {
         if self.is_rest_written { self.place.base } else { self.place.base.max(self.place.carried) }

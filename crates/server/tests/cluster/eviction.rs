@@ -3,11 +3,12 @@
 use crate::backing::{contents, find, flush, pattern, populate, write};
 use crate::data::{allocate, append};
 use crate::support::*;
+use reactor::Reactor;
 use reactor::sim::{BackingCosts, World};
 use server::{FlushPolicy, Flushing};
 use wire::layout::ChunkRange;
-use wire::messages::{CopyRangeRequest, allocate_mode};
-use wire::{FileId, Operation, Status};
+use wire::messages::{BackingSpace, CarryTime, CopyRangeRequest, Empty, FileSystemReply, allocate_mode};
+use wire::{Decode, FileId, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: usize = 4096;
@@ -525,4 +526,78 @@ fn an_append_does_not_give_up_what_it_needs() {
         }
     }
     panic!("an append finds no room in what was freed");
+}
+
+/// What all servers say of space: bytes free, bytes clean, and what is said of the file system behind.
+async fn space_told(reactor: Reactor, caller: &Caller, server_count: u32) -> (u64, u64, Vec<BackingSpace>) {
+    // What was told last is told for a second.
+    reactor.sleep(1_100_000_000).await;
+    let mut told = (0, 0, Vec::new());
+    for server in 0..server_count {
+        let reply = caller.call(server, Operation::StatFileSystem, &Empty {}).await.expect("told");
+        let reply = FileSystemReply::from_bytes(&reply.params).expect("the reply is well-formed");
+        let share = reply.backing.expect("there is a backing tree");
+        assert_eq!(share.carries, CarryTime::Asked);
+        told.0 += reply.bytes_free;
+        told.1 += share.bytes_clean;
+        told.2.extend(share.space);
+    }
+    told
+}
+
+/// Goal: servers tell what is clean, which is what free space grows by when all of it goes, and one of them what the
+/// file system behind has; one that does not answer keeps nobody waiting for long, and the next one not at all.
+#[test]
+fn space_of_both_sides() {
+    for seed in 0..12 {
+        let server_count = 1 + seed as u32 % 3;
+        let fill = |world: &World| world.outsider().write("fetched", 0, &pattern(seed, 50_000));
+        let (test, ()) = TestCluster::over_a_site(seed, server_count, fill);
+        let caller = test.caller(0, 1);
+        let (own, reactor) = (caller.clone(), test.reactor_of_caller(0));
+        let told = || {
+            let (own, reactor) = (caller.clone(), reactor.clone());
+            test.run(0, async move { space_told(reactor, &own, server_count).await })
+        };
+        let (free, clean, space) = told();
+        assert_eq!(clean, 0, "nothing is here");
+        let [site] = space[..] else { panic!("seed {seed}: one server tells, not {}", space.len()) };
+        let used = site.bytes_total - site.bytes_free;
+        assert!((50_000..60_000).contains(&used), "seed {seed}: {used} bytes in whole blocks");
+        test.run(0, async move {
+            let fetched = find(&own, "fetched").await.expect("there");
+            contents(&own, &fetched).await.expect("read");
+            let made = own.create(ROOT, "made").await.expect("made");
+            write(&own, &made, 0, &pattern(9, 30_000)).await;
+        });
+        let (with_both, fetched, _) = told();
+        assert!((50_000..=free - with_both - 30_000).contains(&fetched), "seed {seed}: {fetched} are clean");
+        let own = caller.clone();
+        test.run(0, async move { assert_eq!(flush(&own).await.failed, 0) });
+        let (before, all, _) = told();
+        assert_eq!(all, free - before, "seed {seed}: what was carried is clean too");
+        let own = caller.clone();
+        test.run(0, async move {
+            let made = find(&own, "made").await.expect("there");
+            write(&own, &made, 0, b"changed").await;
+        });
+        let (_, some, _) = told();
+        assert!((fetched..all).contains(&some), "seed {seed}: {some} of {all} are clean");
+        evict_all(&test);
+        let (after, left, _) = told();
+        assert!(after - before >= some, "seed {seed}: {some} were clean, and {} went", after - before);
+        assert_eq!(left, 0, "seed {seed}: all of it went that is known to be clean");
+        test.world.hang_backing("", Some("space"));
+        let (own, reactor) = (caller.clone(), reactor.clone());
+        let waits = test.run(0, async move {
+            let mut waits = Vec::new();
+            for _ in 0..2 {
+                let begun = reactor.now();
+                assert_eq!(space_told(reactor.clone(), &own, server_count).await.2, Vec::new());
+                waits.push((reactor.now() - begun) / 100_000_000);
+            }
+            waits
+        });
+        assert_eq!(waits, [21, 11], "seed {seed}: in tenths of a second, after a sleep of 11");
+    }
 }

@@ -427,6 +427,8 @@ pub static ROWS: &[Command] = &[
         details: &[
             "A PATH has to exist, as for df(1), and shows the cluster that it is in: all servers, for each may hold \
              parts of any file. What the files of a tree take there is told by du.",
+            "Over a backing directory (up --backing) what is clean is there as well, and goes when there is no room; \
+             the last line, behind, is the file system of that directory.",
         ],
         example: "tabane df -h\ntabane df -h /results && tabane cp -r results :/",
         options: &["human", "json", "cluster", "timeout-ms", "contact"],

@@ -8,7 +8,7 @@ use crate::handlers::{Progress, absent, check_lock, later, locate};
 use crate::journal::tables::Tables;
 use crate::tree::shares::WaitPolicy;
 use std::rc::Rc;
-use wire::messages::{Empty, EntryReply, EntryRequest, FileRequest, FileSystemReply};
+use wire::messages::{BackingShare, Empty, EntryReply, EntryRequest, FileRequest, FileSystemReply};
 use wire::{Decode, Encode, FileId, Kind, Status};
 
 pub fn ping(params: &[u8]) -> Result<Progress, Failure> {
@@ -142,14 +142,25 @@ fn encode_entry(inode: &Inode, reply: &mut Vec<u8>) {
 
 pub fn stat_file_system(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     Empty::from_bytes(params)?;
+    if core.backing.is_none() {
+        space_of(core, None).encode(reply);
+        return Ok(Progress::Done);
+    }
+    let core = core.clone();
+    later(async move {
+        let share = core.backing_share().await;
+        Ok(space_of(&core, share))
+    })
+}
+
+fn space_of(core: &Core, backing: Option<BackingShare>) -> FileSystemReply {
     let usage = core.store.usage();
-    let share = FileSystemReply {
+    FileSystemReply {
         bytes_total: usage.size,
         bytes_free: usage.free,
         inodes: core.tables.borrow().inodes.count(),
         chunks: usage.chunks,
         journal_bytes: usage.journal_used,
-    };
-    share.encode(reply);
-    Ok(Progress::Done)
+        backing,
+    }
 }
