@@ -62,6 +62,50 @@ impl Core {
     }
 }
 
+/// A name behind whose entry here leads to an inode that goes before it: an exchange with another name of that inode has
+/// come half way when the other one is removed. What the tree has at the name is known by the inode alone.
+pub struct OutlivedName {
+    directory: FileId,
+    name: Vec<u8>,
+    behind: NameBehind,
+}
+
+impl OutlivedName {
+    pub fn record(&self) -> Record<'_> {
+        Record::DifferencePut { directory: self.directory, name: &self.name, behind: self.behind.clone() }
+    }
+}
+
+impl Core {
+    /// The names whose entries outlive their inodes by a change that is about to be journalled.
+    pub fn outlived_names(&self, records: &[Record<'_>]) -> Vec<OutlivedName> {
+        let Some(backing) = &self.backing else { return Vec::new() };
+        if backing.has_fault(BackingFault::ForgetsDifferences) {
+            return Vec::new();
+        }
+        let tables = self.tables.borrow();
+        let outlived = |record: &Record<'_>| {
+            let Record::InodeDelete(id) = record else { return None };
+            let place = tables.backing.place(*id).filter(|_| tables.inodes.contains(*id))?;
+            let (directory, name) = (place.parent, place.name());
+            let is_changed = records.iter().any(|other| match other {
+                Record::DentryPut { parent, name: other, .. } | Record::DentryDelete { parent, name: other } => {
+                    *parent == directory && *other == name
+                }
+                _ => false,
+            });
+            let stays = tables.names.get(directory, name, cursor_of(directory, name)).is_some_and(|(at, _)| at == *id);
+            let is_news = stays && !is_changed && self.is_behind(directory);
+            (is_news && tables.backing.difference(directory, name).is_none()).then(|| OutlivedName {
+                directory,
+                name: name.to_vec(),
+                behind: NameBehind { known: Some(known_of(place)), next: None, same_as: *id },
+            })
+        };
+        records.iter().filter_map(outlived).collect()
+    }
+}
+
 /// The size that a record gives a file.
 fn size_put(record: &Record<'_>, file: FileId) -> Option<u64> {
     match record {

@@ -69,6 +69,7 @@ pub use cache_state::cache_state;
 pub use carry::carry_inode;
 pub use change_list::list_changes;
 pub use compare::{compare_share, list_carried};
+pub use derive::OutlivedName;
 pub use eviction::{ChunkUse, ranges_of};
 pub use flush::{ask_for_flush, flush};
 pub use give_up::give_up_name;

@@ -1,5 +1,6 @@
 //! The one place through which everything that a server knows changes.
 
+use crate::backing::OutlivedName;
 use crate::core::{Core, Failure};
 use crate::handlers;
 use crate::journal::checkpoint;
@@ -51,7 +52,13 @@ impl Core {
         }
         let changes_tree = records.as_ref().iter().any(Record::is_tree_change);
         let derived = self.derive(&transaction, records.as_ref());
+        let outlived = self.outlived_names(records.as_ref());
         for record in records.as_ref().iter().chain(&derived) {
+            if let Some(kind) = record.kind() {
+                transaction.put(kind, |out| record.encode(time, out));
+            }
+        }
+        for record in outlived.iter().map(OutlivedName::record) {
             if let Some(kind) = record.kind() {
                 transaction.put(kind, |out| record.encode(time, out));
             }
@@ -68,6 +75,7 @@ impl Core {
             let mut tables = self.tables.borrow_mut();
             // Not by a loop: each step of it would move the record once more.
             records.into_iter().chain(derived).for_each(|record| tables.apply(record, time, None));
+            outlived.iter().for_each(|name| tables.apply(name.record(), time, None));
             self.publish_changes(&tables, &changes);
             if changes_tree {
                 self.publish_tree(&tables);
