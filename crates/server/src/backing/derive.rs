@@ -62,8 +62,8 @@ impl Core {
     }
 }
 
-/// A name behind whose entry here leads to an inode that goes before it: an exchange with another name of that inode has
-/// come half way when the other one is removed. What the tree has at the name is known by the inode alone.
+/// A name behind whose entry here leads to an inode that goes before it: an exchange with another name of that inode
+/// has come half way when the other one is removed. What the tree has at the name is known by the inode alone.
 pub struct OutlivedName {
     directory: FileId,
     name: Vec<u8>,
@@ -94,7 +94,8 @@ impl Core {
                 }
                 _ => false,
             });
-            let stays = tables.names.get(directory, name, cursor_of(directory, name)).is_some_and(|(at, _)| at == *id);
+            let entry = tables.names.get(directory, name, cursor_of(directory, name)).map(|(at, _)| at);
+            let stays = entry == Some(*id);
             let is_news = stays && !is_changed && self.is_behind(directory);
             (is_news && tables.backing.difference(directory, name).is_none()).then(|| OutlivedName {
                 directory,
