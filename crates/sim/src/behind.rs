@@ -7,10 +7,12 @@
 //! history gets the first one wherever it has another. Power is not lost in these runs: what was taken up and lost
 //! would be taken up anew, with another id, which no model of names knows of.
 
+use crate::check::extended::value;
 use crate::history::{Action, History, Outcome, Path};
 use crate::pattern::{self, Tag};
 use crate::profile::Profile;
 use crate::random::Random;
+use crate::workload_extended::NAMES;
 use reactor::sim::{BackingFaults, World};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::FileId;
@@ -21,6 +23,9 @@ pub const SITE: &str = "/site";
 const CLIENT: u32 = u32::MAX;
 /// Tags from here on are of what is behind.
 const TAG_FIRST: Tag = 1 << 24;
+const EXTENDED_TAG_FIRST: Tag = 1 << 25;
+/// Bytes of a value that is behind, at most: any journal takes those of a file.
+const EXTENDED_SIZE_MAX: u64 = 1000;
 /// Of rights, as the site's outsider sets them.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
@@ -35,6 +40,7 @@ struct FileBehind {
     /// Numbers of the operations that tell of it.
     open: usize,
     write: Option<usize>,
+    extended: Vec<usize>,
 }
 
 /// See the module.
@@ -119,7 +125,8 @@ impl Behind {
             write
         });
         let inode = world.outsider().inode(&on_site(&path));
-        self.files.push(FileBehind { path, inode, tag, size, open, write });
+        let extended = set_extended(world, profile, inode, &path, history);
+        self.files.push(FileBehind { path, inode, tag, size, open, write, extended });
     }
 
     /// Has the history name the files by the ids that servers gave them. Errors: a file was taken up twice in a run in
@@ -151,6 +158,11 @@ impl Behind {
             {
                 *named = *first;
             }
+            for set in &file.extended {
+                if let Action::SetExtended { file: named, .. } = &mut history.operations[*set].action {
+                    *named = *first;
+                }
+            }
         }
         for id in history.operations.iter_mut().flat_map(|operation| operation.ids()) {
             if let Some(first) = firsts.get(id) {
@@ -169,6 +181,26 @@ impl Behind {
         let changed = self.files.iter().filter(|file| file.size > 0 && !is_same(file));
         changed.map(|file| format!("{} was changed behind", file.path)).collect()
     }
+}
+
+/// Gives some of the files extended attributes, and some one that is not shown.
+fn set_extended(world: &World, profile: &Profile, inode: u64, path: &Path, history: &mut History) -> Vec<usize> {
+    let mut random = Random::new(profile.seed ^ 0x7861_7474 ^ (inode << 32));
+    let mut set = Vec::new();
+    for (name, number) in NAMES.into_iter().zip(0..) {
+        if random.percent(30) {
+            let (tag, size) = (EXTENDED_TAG_FIRST + 2 * inode as Tag + number, random.below(EXTENDED_SIZE_MAX));
+            world.outsider().set_xattr(&on_site(path), name, &value(tag, size));
+            let action = Action::SetExtended { file: FileId::default(), name: name.to_owned(), tag, size, flags: 0 };
+            let operation = history.start(CLIENT, action, 0);
+            history.finish(operation, Outcome::Done, 0);
+            set.push(operation);
+        }
+    }
+    if random.percent(20) {
+        world.outsider().set_xattr(&on_site(path), "trusted.site", b"theirs");
+    }
+    set
 }
 
 /// What the site does wrong while clients work.

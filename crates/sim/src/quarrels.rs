@@ -146,7 +146,7 @@ fn act(world: &World, random: &mut Random, path: &str, number: usize, updated: &
 }
 
 /// Paths of what is looked at again: directories that were taken up from the site, the root among them, and files in
-/// them that have one name here, whose server is their home, and no extended attributes.
+/// them that have one name here, whose server is their home.
 fn looked_at(world: &World, client: &SimClient, view: &View, limit: Nanos) -> Result<BTreeSet<String>, String> {
     let files = client.client.file_system.clone();
     let paths: Vec<(String, bool)> = view.iter().map(|(path, seen)| (path.clone(), *seen == Seen::Directory)).collect();
@@ -161,13 +161,7 @@ fn looked_at(world: &World, client: &SimClient, view: &View, limit: Nanos) -> Re
             let server = ids.get(parent).map(|parent| cluster.dentry_server(*parent, name.as_bytes()));
             let is_looked_at = match is_directory {
                 true => found.id.is_from_behind(),
-                false => {
-                    let extended = files.list_extended(format!("/{path}").as_bytes(), false).await;
-                    looked_at.contains(parent)
-                        && server == cluster.home_of(found.id)
-                        && found.link_count == 1
-                        && extended.is_ok_and(|names| names.is_empty())
-                }
+                false => looked_at.contains(parent) && server == cluster.home_of(found.id) && found.link_count == 1,
             };
             ids.insert(path.clone(), found.id);
             if is_looked_at {

@@ -133,6 +133,12 @@ impl Outsider<'_> {
         });
     }
 
+    /// The value of an extended attribute; nothing where there is none.
+    pub fn xattr(&self, path: &str, key: &str) -> Option<Vec<u8>> {
+        let site = self.0.site.borrow();
+        site.tree.xattr(site.walk(path).ok()?, key.as_bytes()).ok()
+    }
+
     /// Takes the root away, with all in it.
     pub fn remove_root(&self) {
         self.with(|site| {

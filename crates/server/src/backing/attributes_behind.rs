@@ -1,14 +1,12 @@
 //! What files and directories have behind beside their bytes and names: owner, mode, times and extended attributes.
 
 use super::BackingUse;
+use super::extended_behind::KEY_SPACE;
 use crate::core::{Core, Failure};
 use reactor::backing::{AttributeChange, BackingAttributes, BackingDirectory, BackingError, BackingFile};
 use std::rc::Rc;
 use wire::messages::BackingPlace;
 use wire::{Attributes, FileId};
-
-/// Extended attributes of this space go behind.
-const KEY_SPACE: &[u8] = b"user.";
 
 impl Core {
     /// Sets a file's size and what it has beside its bytes, and tells what it has then.
@@ -22,16 +20,10 @@ impl Core {
     ) -> Result<BackingAttributes, Failure> {
         let backing = self.backing();
         if let Some(old) = old {
-            self.copy_xattrs(old, (parent, hidden)).await?;
+            let knows_extended = self.knows_extended(file);
+            self.copy_xattrs(old, (parent, hidden), knows_extended).await?;
         }
-        let own: Vec<(Vec<u8>, Vec<u8>)> = {
-            let tables = self.tables.borrow();
-            let own = tables.extended.of_inode(file).filter(|(name, _)| name.starts_with(KEY_SPACE));
-            own.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
-        };
-        for (name, value) in own {
-            parent.set_xattr(hidden, &name, value).await.map_err(|error| backing.failure(error))?;
-        }
+        self.set_extended_behind(&self.own_extended(file), (parent, hidden)).await?;
         let change = AttributeChange {
             owner: Some((attributes.uid, attributes.gid)),
             mode: Some(attributes.mode & 0o7777),
@@ -48,11 +40,13 @@ impl Core {
         set.map_err(|error| backing.failure(error))
     }
 
-    /// What of a file is not shown here stays with it, as far as this user may have it so.
+    /// What of a file is not shown here stays with it, as far as this user may have it so; of users' extended
+    /// attributes, where they are known, those here are all.
     async fn copy_xattrs(
         self: &Rc<Self>,
         old: &BackingPlace,
         (parent, hidden): (&BackingDirectory, &[u8]),
+        knows_extended: bool,
     ) -> Result<(), Failure> {
         let backing = self.backing();
         let is_none = |error: &BackingError| {
@@ -64,7 +58,7 @@ impl Core {
             Err(error) if is_none(&error) => return Ok(()),
             other => other.map_err(|error| backing.failure(error))?,
         };
-        for key in keys {
+        for key in keys.into_iter().filter(|key| !knows_extended || !key.starts_with(KEY_SPACE)) {
             let copied = async { parent.set_xattr(hidden, &key, opened.xattr(old.name(), &key).await?).await };
             match copied.await {
                 Err(error) if !is_none(&error) => return Err(backing.failure(error)),

@@ -41,10 +41,16 @@ impl Core {
             return Err(backing.changed(&request.path));
         }
         set_rights(backing, &parent, name, attributes, &found).await?;
+        let own = self.own_extended(request.id);
+        if was_there {
+            self.remove_extended_behind(request.id, &own, (&parent, name)).await?;
+        }
+        self.set_extended_behind(&own, (&parent, name)).await?;
         backing.sync_names(&parent).await?;
         let known = known_found(&found);
         let place = self.place_of(request, &found, attributes, 0);
-        self.put_carried_here(request.id, place, &|| match has_other_rights(self, request.id, attributes) {
+        let is_changed = || has_other_rights(self, request.id, attributes) || self.own_extended(request.id) != own;
+        self.put_carried_here(request.id, place, &|| match is_changed() {
             true => CarriedShare::Unknown,
             false => CarriedShare::Whole,
         })

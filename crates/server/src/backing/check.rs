@@ -318,7 +318,7 @@ impl Core {
             inode.attributes.link_count == 1 && (forgets_changes || is_unchanged && !inode.is_announced())
         });
         is_alone
-            && tables.extended.of_inode(id).next().is_none()
+            && !super::keeps_extended(tables, id)
             && !tables.may_be_open(id)
             && !self.turns.is_taken(id.0)
             && !self.is_carrying(id)

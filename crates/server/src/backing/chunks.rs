@@ -359,7 +359,7 @@ impl Core {
     }
 }
 
-fn is_same(identity: &Identity, place: &BackingPlace) -> bool {
+pub(super) fn is_same(identity: &Identity, place: &BackingPlace) -> bool {
     let Identity { device: _, inode, size, mtime, ctime } = *identity;
     inode == place.inode && (place.is_being_written() || (size, mtime, ctime) == (place.size, place.mtime, place.ctime))
 }

@@ -105,6 +105,7 @@ impl Core {
             }
             let is_changed = self.have_all_written(&holders, &share, task).await?;
             if !is_parked || !is_changed {
+                self.remove_extended_behind(file, &self.own_extended(file), (parent, &own_name)).await?;
                 self.set_attributes_behind(file, attributes, None, (parent, &own_name), &target).await?;
             }
             if !backing.has_fault(BackingFault::SyncsNothing) {

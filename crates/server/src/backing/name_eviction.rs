@@ -146,7 +146,7 @@ impl Core {
             let agreed = self.agreed_name(&tables, directory, &name).filter(|agreed| agreed.id == id);
             let is_pristine = tables.backing.get(id).is_some_and(TakenUp::is_unchanged)
                 && tables.backing.difference(directory, &name).is_none()
-                && tables.extended.of_inode(id).next().is_none();
+                && !super::keeps_extended(&tables, id);
             let Some(agreed) = agreed.filter(|_| is_pristine) else {
                 // A directory, or it was changed here.
                 return Ok(Candidate::Unfit);

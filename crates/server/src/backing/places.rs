@@ -142,7 +142,7 @@ impl Core {
             next: tables.backing.next(id).cloned(),
             is_moving: self.is_carrying(id),
             is_written: taken_up.is_none_or(|taken_up| taken_up.is_written),
-            is_needed: taken_up.is_some_and(|taken_up| is_needed(&taken_up.place)),
+            is_needed: taken_up.is_some_and(|taken_up| is_needed(&taken_up.place)) || self.lacks_extended(id),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a request needs of the backing tree before its handler runs.
 
 use super::check::CheckKey;
+use super::extended_behind::KEY_SPACE;
 use super::listed_names::ListingNeed;
 use super::{BackingUse, ChunkUse, ranges_of};
 use crate::core::{Caller, Core, Failure};
@@ -44,6 +45,8 @@ struct Wanted {
     /// A file whose place is to be known, and where data is looked for in it.
     file: Option<FileId>,
     data: Option<(FileId, Layout, u64)>,
+    /// An inode whose extended attributes are to be known.
+    extended: Option<FileId>,
 }
 
 impl Wanted {
@@ -120,6 +123,16 @@ impl Wanted {
                 wanted.pieces = Some((file, layout, pieces.0));
                 wanted.is_brief = !patient;
             }
+            // A value that is set comes with a body: its handler asks for them.
+            O::GetAttribute => {
+                let GetExtendedRequest { file, name, .. } = GetExtendedRequest::from_bytes(params)?;
+                wanted.extended = name.as_bytes().starts_with(KEY_SPACE).then_some(file);
+            }
+            O::RemoveAttribute => {
+                let RemoveExtendedRequest { file, name } = RemoveExtendedRequest::from_bytes(params)?;
+                wanted.extended = name.as_bytes().starts_with(KEY_SPACE).then_some(file);
+            }
+            O::ListAttributes => wanted.extended = Some(ListExtendedRequest::from_bytes(params)?.file),
             O::Seek => {
                 let SeekRequest { file, layout, offset, hole } = SeekRequest::from_bytes(params)?;
                 wanted.file = Some(file);
@@ -203,6 +216,7 @@ impl Wanted {
         };
         self.data.take_if(has_data);
         self.file.take_if(|file| !core.lacks_place(*file));
+        self.extended.take_if(|id| !core.lacks_extended(*id));
     }
 
     fn is_empty(&self) -> bool {
@@ -213,6 +227,7 @@ impl Wanted {
             && self.range.is_none()
             && self.file.is_none()
             && self.data.is_none()
+            && self.extended.is_none()
     }
 
     async fn bring_names(&self, core: &Rc<Core>, deadline: Nanos) -> Result<(), Failure> {
@@ -230,6 +245,9 @@ impl Wanted {
         }
         if let Some(file) = self.file {
             core.know_place(file, deadline).await?;
+        }
+        if let Some(id) = self.extended {
+            core.know_extended(id, deadline).await?;
         }
         if let Some((file, layout, offset)) = &self.data {
             // Where that takes long it counts as data too.

@@ -72,6 +72,8 @@ pub struct TakenUp {
     /// Those of them that are dirty, and absent.
     dirty: u64,
     absent: u64,
+    /// Whether users' extended attributes of it are here, at its home.
+    pub knows_extended: bool,
     /// Whether its inode is here, and has a name.
     pub is_named: bool,
     /// Something of it was changed on this server since both sides were the same.
@@ -365,6 +367,7 @@ impl BackingTables {
                 standings: BTreeMap::new(),
                 dirty: 0,
                 absent: 0,
+                knows_extended: false,
                 is_named: false,
                 is_written: false,
                 is_rest_written: false,
@@ -431,6 +434,17 @@ impl BackingTables {
             taken_up.is_rest_written |= rest;
             self.written.insert(id.0);
         }
+    }
+
+    pub fn note_extended_known(&mut self, id: FileId) {
+        if let Some(taken_up) = self.taken_up.get_mut(&id.0) {
+            taken_up.knows_extended = true;
+        }
+    }
+
+    /// Whether users' extended attributes of an inode are those here: it was made here, or they were fetched.
+    pub fn knows_extended(&self, id: FileId) -> bool {
+        !id.is_from_behind() || self.get(id).is_some_and(|taken_up| taken_up.knows_extended)
     }
 
     /// Numbers of the inodes behind that are being written to, or were in an earlier life.
@@ -721,6 +735,9 @@ impl BackingTables {
             put(&Record::PlacePut { id, place: taken_up.place.clone() });
             for (index, standing) in taken_up.standings() {
                 put(&Record::StandingPut { file: id, index, standing });
+            }
+            if taken_up.knows_extended {
+                put(&Record::ExtendedKnown(id));
             }
             if taken_up.is_written {
                 put(&Record::Written { id, rest: taken_up.is_rest_written });

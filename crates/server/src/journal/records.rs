@@ -57,6 +57,8 @@ pub mod kind {
     pub const NEXT_PUT: u8 = 137;
     pub const DIRECTORY_FORGOTTEN: u8 = 138;
     pub const UNLISTED: u8 = 139;
+    pub const EXTENDED_TAKEN_UP: u8 = 140;
+    pub const EXTENDED_KNOWN: u8 = 141;
     pub const ENTRIES_KEPT: u8 = 121;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
@@ -229,6 +231,14 @@ pub enum Record<'a> {
     Listed(FileId),
     /// They are not, or perhaps no more.
     Unlisted(FileId),
+    /// An extended attribute that a file or directory has behind.
+    ExtendedTakenUp {
+        file: FileId,
+        name: &'a [u8],
+        value: &'a [u8],
+    },
+    /// All of them that are users' are here.
+    ExtendedKnown(FileId),
     /// Something that is behind was changed on this server; whether that may be any of its carried chunks.
     Written {
         id: FileId,
@@ -316,6 +326,8 @@ impl Record<'_> {
             Record::Listed(_) => kind::LISTED,
             Record::Unlisted(_) => kind::UNLISTED,
             Record::Written { .. } => kind::WRITTEN,
+            Record::ExtendedTakenUp { .. } => kind::EXTENDED_TAKEN_UP,
+            Record::ExtendedKnown(_) => kind::EXTENDED_KNOWN,
             Record::Carried { .. } => kind::CARRIED,
             Record::NextPut { .. } => kind::NEXT_PUT,
             Record::DirectoryForgotten(_) => kind::DIRECTORY_FORGOTTEN,
@@ -408,7 +420,7 @@ impl Record<'_> {
                 coordinator.encode(out);
                 number.encode(out);
             }
-            Record::ExtendedPut { file, name, value } => {
+            Record::ExtendedPut { file, name, value } | Record::ExtendedTakenUp { file, name, value } => {
                 file.encode(out);
                 name.encode(out);
                 out.extend_from_slice(value);
@@ -471,9 +483,11 @@ impl Record<'_> {
                 id.encode(out);
                 rest.encode(out);
             }
-            Record::PlaceDelete(id) | Record::Listed(id) | Record::Unlisted(id) | Record::DirectoryForgotten(id) => {
-                id.encode(out)
-            }
+            Record::PlaceDelete(id)
+            | Record::Listed(id)
+            | Record::Unlisted(id)
+            | Record::DirectoryForgotten(id)
+            | Record::ExtendedKnown(id) => id.encode(out),
             Record::StandingPut { file, index, standing } => {
                 file.encode(out);
                 index.encode(out);
@@ -565,6 +579,11 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
             name: Decode::decode(&mut input)?,
             value: rest(&mut input)?,
         },
+        kind::EXTENDED_TAKEN_UP => Record::ExtendedTakenUp {
+            file: Decode::decode(&mut input)?,
+            name: Decode::decode(&mut input)?,
+            value: rest(&mut input)?,
+        },
         kind::EXTENDED_DELETE => Record::ExtendedDelete { file: Decode::decode(&mut input)?, name: rest(&mut input)? },
         kind::CHANGE_PUT => {
             Record::ChangePut { file: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
@@ -617,6 +636,7 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
         }
         kind::LISTED => Record::Listed(Decode::decode(&mut input)?),
         kind::UNLISTED => Record::Unlisted(Decode::decode(&mut input)?),
+        kind::EXTENDED_KNOWN => Record::ExtendedKnown(Decode::decode(&mut input)?),
         kind::WRITTEN => Record::Written { id: Decode::decode(&mut input)?, rest: Decode::decode(&mut input)? },
         kind::CARRIED => Record::Carried {
             id: Decode::decode(&mut input)?,
@@ -783,6 +803,8 @@ pub mod tests {
                     same_as: FileId::default(),
                 },
             },
+            Record::ExtendedTakenUp { file, name: b"user.name", value: b"value" },
+            Record::ExtendedKnown(file),
             Record::Written { id: file, rest: true },
             Record::Carried { id: file, place: place.clone(), state: CarriedState::Partly },
             Record::NextPut { id: file, place: place.clone() },

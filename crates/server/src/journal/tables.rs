@@ -239,7 +239,9 @@ impl Tables {
             Record::LockSet { file, space, owner, range, held } => {
                 self.file_locks.set((file, space), owner, &range, held);
             }
-            Record::ExtendedPut { file, name, value } => self.extended.put(file, name, value),
+            Record::ExtendedPut { file, name, value } | Record::ExtendedTakenUp { file, name, value } => {
+                self.extended.put(file, name, value);
+            }
             Record::ExtendedDelete { file, name } => self.extended.remove(file, name),
             Record::TreeMark { number, entries } => self.tree.put_mark(number, entries),
             Record::TreeSettled(number) => self.tree.settle(number),
@@ -262,6 +264,7 @@ impl Tables {
             Record::DifferenceDelete { directory, name } => self.backing.remove_difference(directory, name),
             Record::Listed(directory) => self.backing.note_listed(directory),
             Record::Unlisted(directory) => self.backing.note_unlisted(directory),
+            Record::ExtendedKnown(id) => self.backing.note_extended_known(id),
             Record::Written { id, rest } => self.backing.note_written(id, rest),
             Record::Carried { id, place, state } => self.backing.put_carried(id, place, state),
             Record::NextPut { id, place } => self.backing.put_next(id, place),

@@ -1,5 +1,8 @@
+use crate::backing::{find, flush, pattern};
 use crate::support::*;
+use reactor::sim::World;
 use reactor::{Call, Reply};
+use server::{FlushPolicy, Flushing};
 use std::io::IoSlice;
 use wire::limits::EXTENDED_SIZE_MAX;
 use wire::messages::*;
@@ -130,4 +133,98 @@ fn rights() {
         assert_eq!(get(&other, directory, "user.a", 9).await.expect("all may read it").body, b"");
     });
     test.settle();
+}
+
+/// A path here, and what it has there of extended attributes.
+const BEHIND: [(&str, &[(&str, &[u8])]); 3] = [
+    ("file", &[("user.one", b"1"), ("user.two", b"22"), ("trusted.site", b"theirs")]),
+    ("d", &[("user.of", b"a directory")]),
+    ("d/plain", &[]),
+];
+
+/// Goal: users' extended attributes of what is behind are here, whatever asks first; what is set and removed here is
+/// so behind after a flush, of files that are written whole or where they are and of directories, and nothing else of
+/// theirs is lost; what was fetched is no change, keeps no name here, and is known over kills.
+#[test]
+fn what_is_behind_has_them() {
+    for seed in 0..24 {
+        let fill = |world: &World| {
+            let site = world.outsider();
+            site.make_directory("d");
+            site.write("file", 0, &pattern(seed, 20_000));
+            site.write("d/plain", 0, &pattern(seed + 1, 300));
+            for (path, attributes) in BEHIND {
+                attributes.iter().for_each(|(key, value)| site.set_xattr(path, key, value));
+            }
+        };
+        let flushing = Flushing {
+            policy: FlushPolicy::Manual,
+            check: 1_000_000_000,
+            atomic_below: if seed % 2 == 0 { u64::MAX } else { 10_000 },
+            ..Flushing::default()
+        };
+        let (test, ()) = TestCluster::over_a_flushed_site(seed, 1 + seed as u32 % 3, flushing, fill);
+        let (site, caller) = (test.world.outsider(), test.caller(0, 1));
+        let own = caller.clone();
+        let (file, directory, plain) = test.run(0, async move {
+            let [file, directory, plain] = [
+                find(&own, "file").await.expect("there").id,
+                find(&own, "d").await.expect("there").id,
+                find(&own, "d/plain").await.expect("there").id,
+            ];
+            match seed % 3 {
+                0 => assert_eq!(list(&own, file).await, b"user.one\0user.two\0"),
+                1 => assert_eq!(get(&own, file, "user.two", 100).await.expect("there").body, b"22"),
+                // Whoever sets one as new, or removes one, asks as well.
+                _ => assert_eq!(set(&own, file, "user.one", b"x", extended_flags::CREATE).await, Status::Exists),
+            }
+            assert_eq!(status(&get(&own, file, "user.none", 100).await), Status::NoAttribute);
+            assert_eq!(list(&own, directory).await, b"user.of\0");
+            assert_eq!(list(&own, plain).await, b"");
+            assert_eq!(flush(&own).await.done, 0, "what was fetched is no change");
+            (file, directory, plain)
+        });
+        if seed % 4 == 1 {
+            test.settle();
+            test.server_indexes().for_each(|index| test.restart(index));
+        }
+        let own = caller.clone();
+        test.run(0, async move {
+            assert_eq!(remove(&own, file, "user.one").await, Status::Ok);
+            assert_eq!(set(&own, file, "user.new", b"here", 0).await, Status::Ok);
+            assert_eq!(remove(&own, directory, "user.of").await, Status::Ok);
+            assert_eq!(set(&own, directory, "user.new", b"there", 0).await, Status::Ok);
+            assert_eq!(set(&own, plain, "user.first", b"1", 0).await, Status::Ok);
+            let made = own.create(directory, "made").await.expect("made").id;
+            assert_eq!(set(&own, made, "user.made", b"1", 0).await, Status::Ok);
+            let reply = flush(&own).await;
+            assert_eq!((reply.failed, reply.done), (0, 4), "seed {seed}");
+            // What was carried can be taken back.
+            assert_eq!(remove(&own, made, "user.made").await, Status::Ok);
+            assert_eq!(flush(&own).await.failed, 0, "seed {seed}");
+        });
+        let there = |path: &str, key: &str| site.xattr(path, key).map(|value| String::from_utf8(value).expect("text"));
+        let wanted = [
+            ("file", "user.one", None),
+            ("file", "user.two", Some("22")),
+            ("file", "user.new", Some("here")),
+            ("file", "trusted.site", Some("theirs")),
+            ("d", "user.of", None),
+            ("d", "user.new", Some("there")),
+            ("d/plain", "user.first", Some("1")),
+            ("d/made", "user.made", None),
+        ];
+        for (path, key, value) in wanted {
+            assert_eq!(there(path, key).as_deref(), value, "seed {seed}: {key} of {path}");
+        }
+        // Somebody else changes one there: what is here is given up, and comes anew.
+        test.world.run_for(5_000_000_000);
+        site.set_xattr("file", "user.two", b"333");
+        let own = caller.clone();
+        test.run(0, async move {
+            let file = find(&own, "file").await.expect("there").id;
+            assert_eq!(get(&own, file, "user.two", 100).await.expect("there").body, b"333", "seed {seed}");
+            assert_eq!(list(&own, file).await, b"user.new\0user.two\0", "seed {seed}");
+        });
+    }
 }

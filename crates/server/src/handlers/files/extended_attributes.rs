@@ -1,7 +1,7 @@
 //! Extended attributes: GetAttribute, SetAttribute, ListAttributes, RemoveAttribute, at the inode's home. Values and
 //! lists travel as bodies.
 
-use crate::core::{Caller, Core, Failure};
+use crate::core::{Caller, Core, Failure, until};
 use crate::files::inodes::Inode;
 use crate::handlers::{Progress, WriteEnd};
 use crate::journal::records::Record;
@@ -104,6 +104,7 @@ pub async fn set_extended(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
     let params = std::mem::take(&mut incoming.params);
     let request = SetExtendedRequest::from_bytes(&params).map_err(Failure::from)?;
     let size = incoming.body_size();
+    know_others(core, caller, &request).await?;
     check_set(core, caller, &request, size)?;
     // A session has one value on its way, so that those who wait for room in the journal hold a bounded number.
     let turn = core.value_turns.take(caller.peer.session);
@@ -112,6 +113,8 @@ pub async fn set_extended(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
     incoming.receive_body(std::slice::from_ref(&place)).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     core.until_journal_has_room(size, caller.deadline).await?;
     core.await_recalled_entries(caller).await?;
+    // A file may have been given up, and taken up again, since.
+    know_others(core, caller, &request).await?;
     check_set(core, caller, &request, size)?;
     let mut value = vec![0; size];
     place.region.read(0, &mut value);
@@ -120,6 +123,23 @@ pub async fn set_extended(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
     let put = Record::ExtendedPut { file, name, value: &value };
     core.change([Record::InodePut(inode), put, caller.outcome(&[])])?;
     Ok(Vec::new())
+}
+
+impl Core {
+    /// Bytes that all extended attributes here may take.
+    pub fn extended_size_max(&self) -> u64 {
+        self.store.usage().size / STORE_PARTS
+    }
+}
+
+/// Has those here that a file has behind before one is set.
+async fn know_others(core: &Rc<Core>, caller: &Caller, request: &SetExtendedRequest<'_>) -> Result<(), Failure> {
+    let is_user = matches!(space_of(request.name.as_bytes()), Ok(Space::User));
+    if !is_user || !core.lacks_extended(request.file) {
+        return Ok(());
+    }
+    let known = core.know_extended(request.file, caller.deadline);
+    until(&core.reactor, caller.deadline, known).await.unwrap_or_else(|| Err(core.late()))
 }
 
 fn check_set(core: &Core, caller: &Caller, request: &SetExtendedRequest<'_>, size: usize) -> Result<(), Failure> {
@@ -138,8 +158,7 @@ fn check_set(core: &Core, caller: &Caller, request: &SetExtendedRequest<'_>, siz
         0 | extended_flags::CREATE | extended_flags::REPLACE => {}
         _ => return Err(Failure::with_text(Status::Invalid, "flags of the extended attribute are not known")),
     }
-    let total_max = core.store.usage().size / STORE_PARTS;
-    tables.extended.check_room(file, name, size, total_max).map_err(|status| {
+    tables.extended.check_room(file, name, size, core.extended_size_max()).map_err(|status| {
         Failure::with_text(status, "the file's or the server's extended attributes have no room for this one")
     })
 }
