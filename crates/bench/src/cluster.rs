@@ -97,9 +97,12 @@ fn up_arguments(options: &Options) -> Vec<String> {
     if let Some(connections) = options.connections {
         arguments.extend(["--connections-max".to_string(), connections.to_string()]);
     }
-    if let SiteUse::Behind { path, flush } = &options.site {
+    if let SiteUse::Behind { path, flush, warm } = &options.site {
         arguments.extend(["--backing".to_string(), path.display().to_string()]);
         arguments.extend(["--flush".to_string(), (*flush).to_string()]);
+        if *warm > 0 {
+            arguments.extend(["--warm".to_string(), warm.to_string()]);
+        }
     }
     if options.benches.iter().any(|bench| matches!(bench, Bench::OpenStorm | Bench::Congestion)) {
         // As for clients of other machines: those of this one open by a look, and ask neither homes nor contacts.

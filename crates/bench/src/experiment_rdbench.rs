@@ -124,7 +124,7 @@ impl Bed<'_> {
             contact: Contact::default(),
             site: match target.flush() {
                 None => SiteUse::Direct(path),
-                Some(flush) => SiteUse::Behind { path, flush },
+                Some(flush) => SiteUse::Behind { path, flush, warm: 0 },
             },
             words: shared_word_count(self.decomposition()),
         };

@@ -108,8 +108,9 @@ pub enum SiteUse {
     None,
     /// A directory of the site's file system itself, without a cluster.
     Direct(PathBuf),
-    /// A cluster over that directory, with what `tabane up` is told of when to flush.
-    Behind { path: PathBuf, flush: &'static str },
+    /// A cluster over that directory, with what `tabane up` is told of when to flush, and of bytes of each store whose
+    /// memory it touches first.
+    Behind { path: PathBuf, flush: &'static str, warm: u64 },
 }
 
 /// What the command line asks for.
