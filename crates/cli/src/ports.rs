@@ -12,8 +12,8 @@ const PICKED: Range<u16> = 10_000..61_000;
 /// Ports tried for each that is wanted.
 const TRIES: usize = 1000;
 
-/// Ports of servers to come, held until this is dropped: who chooses ports meanwhile finds them taken, while a server
-/// can listen on them.
+/// Ports of servers to come, held until this is dropped: who picks free ones meanwhile finds them taken, while a server
+/// can listen on them. Two who were given the same port find that out only when their servers listen.
 ///
 /// A socket that is bound and does not listen holds each. It says only once it is bound that its port may be shared:
 /// another one that wants the port for itself is refused, and a server, which shares too, is not.
@@ -76,6 +76,11 @@ impl Ports {
             )));
         };
         let numbers: Vec<u16> = (first as u16..=last).collect();
+        if let Some(port) = numbers.iter().find(|port| self.numbers.contains(port)) {
+            return Err(Failure::failed(format!(
+                "port {port} on {host} is one that a server listens on already; choose another {option}"
+            )));
+        }
         for port in &numbers {
             // Connections of an earlier cluster may linger there.
             let socket = hold(host, *port, true).map_err(|error| {

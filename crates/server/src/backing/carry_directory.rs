@@ -40,21 +40,20 @@ impl Core {
         if was_there && self.checks_identity() && !self.may_be_own(request, &found) {
             return Err(backing.changed(&request.path));
         }
+        // Their rights may forbid it later.
+        let extended = self.carry_extended(request.id, (&parent, name), was_there).await?;
         set_rights(backing, &parent, name, attributes, &found).await?;
-        let own = self.own_extended(request.id);
-        if was_there {
-            self.remove_extended_behind(request.id, &own, (&parent, name)).await?;
-        }
-        self.set_extended_behind(&own, (&parent, name)).await?;
         backing.sync_names(&parent).await?;
         let known = known_found(&found);
         let place = self.place_of(request, &found, attributes, 0);
-        let is_changed = || has_other_rights(self, request.id, attributes) || self.own_extended(request.id) != own;
+        let is_changed =
+            || has_other_rights(self, request.id, attributes) || self.directory_extended(request.id) != extended;
         self.put_carried_here(request.id, place, &|| match is_changed() {
             true => CarriedShare::Unknown,
             false => CarriedShare::Whole,
         })
         .await?;
+        self.forget_marks(request.id, &extended)?;
         if !request.is_parked {
             self.note_now(request, &known).await?;
         }

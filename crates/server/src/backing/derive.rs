@@ -1,9 +1,9 @@
 //! What a change means for what is known of the backing tree, in the one place through which all changes go
 //! (`Core::commit`), so that no way of changing something can forget it.
 
-use super::BackingFault;
 use super::shares::FileChange;
 use super::table::{Standing, known_of};
+use super::{BackingFault, EXTENDED_MARK};
 use crate::core::Core;
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
@@ -131,6 +131,10 @@ fn written_by(tables: &Tables, record: &Record<'_>) -> Option<(FileId, FileChang
             is_changed.then_some((id, if is_cut { FileChange::All } else { FileChange::Attributes }))
         }
         Record::FileAnnounced { file, .. } => Some((*file, FileChange::Attributes)),
+        // A mark comes with what it says was changed, or goes when that is behind.
+        Record::ExtendedPut { name, .. } | Record::ExtendedDelete { name, .. } if name.starts_with(EXTENDED_MARK) => {
+            None
+        }
         Record::ExtendedPut { file, .. } | Record::ExtendedDelete { file, .. } => Some((*file, FileChange::Attributes)),
         _ => None,
     }

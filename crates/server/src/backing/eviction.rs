@@ -356,6 +356,7 @@ impl Core {
         self.commit(transaction, [Record::StandingPut { file: id, index, standing: Standing::Absent }])?;
         add(&backing.counters.evicted_chunks, 1);
         add(&backing.counters.evicted_bytes, u64::from(size));
+        backing.space_known.note_evicted(u64::from(size));
         Ok(size)
     }
 

@@ -6,8 +6,9 @@
 //! 2. What came from behind is no change, and nobody's names are kept here for it.
 
 use super::chunks::is_same;
+use super::table::TakenUp;
 use crate::core::{Core, Failure};
-use crate::files::extended_attributes::INODE_SIZE_MAX;
+use crate::files::extended_attributes::{ENTRY_SIZE, INODE_SIZE_MAX};
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::names::NO_TIME;
@@ -15,10 +16,12 @@ use reactor::Nanos;
 use reactor::backing::{BackingAttributes, BackingDirectory, BackingError, FileKind};
 use std::rc::Rc;
 use wire::messages::BackingPlace;
-use wire::{FileId, Kind, Status};
+use wire::{Attributes, FileId, Kind, Status};
 
 /// Extended attributes of this space are the same on both sides.
 pub(super) const KEY_SPACE: &[u8] = b"user.";
+/// Before the names of those of directories that were changed here: see `Core::extended_mark`.
+pub const EXTENDED_MARK: &[u8] = b"changed.";
 /// Attempts where a flush changes the place meanwhile.
 const ATTEMPTS_MAX: u32 = 4;
 
@@ -52,12 +55,14 @@ impl Core {
             let Some(place) = self.place_now(id) else { return Ok(()) };
             let found = match self.fetch_extended(&place).await {
                 Ok(found) => found,
-                Err(_) if self.place_now(id).is_some_and(|now| now != place) => continue,
-                Err(failure) => {
-                    // Whoever asks for its name is to have it looked at.
-                    self.doubt(id);
-                    return Err(failure);
-                }
+                Err(failure) => match self.learn_new_place(id, &place).await {
+                    Ok(true) => continue,
+                    _ => {
+                        // Whoever asks for its name is to have it looked at.
+                        self.doubt(id);
+                        return Err(failure);
+                    }
+                },
             };
             let size: usize = found.iter().map(|(name, value)| name.len() + value.len()).sum();
             self.until_journal_has_room(size, deadline).await?;
@@ -102,9 +107,8 @@ impl Core {
     }
 
     fn put_extended(self: &Rc<Self>, id: FileId, place: &BackingPlace, found: &ExtendedList) -> Result<(), Failure> {
-        let size: u64 = found.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum();
-        let room = self.extended_size_max().saturating_sub(self.tables.borrow().extended.size());
-        if size > (INODE_SIZE_MAX as u64).min(room) {
+        let size: usize = found.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if size > INODE_SIZE_MAX || !self.make_extended_room((size + found.len() * ENTRY_SIZE) as u64)? {
             let path = place.path.escape_ascii();
             let words = format!("backing directory: {path} has more extended attributes than there is room for here");
             return Err(Failure::with_text(Status::NoSpace, words));
@@ -116,6 +120,101 @@ impl Core {
 
     pub(super) fn knows_extended(&self, id: FileId) -> bool {
         self.tables.borrow().backing.knows_extended(id)
+    }
+
+    /// Forgets those that are behind as they are here, until others have room. Whether they have.
+    fn make_extended_room(self: &Rc<Self>, size: u64) -> Result<bool, Failure> {
+        let (backing, size_max) = (self.backing(), self.extended_size_max());
+        let is_full = || self.tables.borrow().extended.size() + size > size_max;
+        let mut passed = 0;
+        while is_full() {
+            // From where the last one went; at the end it begins once more.
+            let next = {
+                let tables = self.tables.borrow();
+                let may_go = |id: &FileId| {
+                    let known = tables.backing.get(*id).filter(|taken_up| taken_up.knows_extended);
+                    id.is_from_behind()
+                        && known.is_some_and(TakenUp::is_unchanged)
+                        && tables.extended.of_inode(*id).all(|(name, _)| name.starts_with(KEY_SPACE))
+                        && !self.is_carrying(*id)
+                };
+                tables.extended.files_from(backing.extended_gone.get()).find(may_go)
+            };
+            match next {
+                Some(id) => {
+                    backing.extended_gone.set(id.0);
+                    self.commit_at(NO_TIME, self.store.begin(), [Record::ExtendedForgotten(id)])?;
+                }
+                None if passed == 1 => return Ok(false),
+                None => {
+                    passed += 1;
+                    backing.extended_gone.set(0);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// What says of a directory that an extended attribute of users was changed here: another one beside it, of a name
+    /// that nobody can ask for. So a flush leaves alone what others have changed of the rest. Files have none: those
+    /// that others have changed are conflicts.
+    pub fn extended_mark(&self, attributes: &Attributes, name: &[u8]) -> Option<Vec<u8>> {
+        let is_marked = self.backing.is_some()
+            && attributes.kind == Kind::Directory
+            && attributes.id != FileId::ROOT
+            && name.starts_with(KEY_SPACE);
+        is_marked.then(|| [EXTENDED_MARK, name].concat())
+    }
+
+    /// Extended attributes of a directory that go behind, and marks.
+    pub(super) fn directory_extended(&self, id: FileId) -> ExtendedList {
+        let tables = self.tables.borrow();
+        let is_told = |name: &[u8]| name.starts_with(KEY_SPACE) || name.starts_with(EXTENDED_MARK);
+        let own = tables.extended.of_inode(id).filter(|(name, _)| is_told(name));
+        own.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
+    }
+
+    /// Sets and removes those of a directory behind that were changed here; of a new one all are set. Returns what was
+    /// here then.
+    pub(super) async fn carry_extended(
+        &self,
+        id: FileId,
+        (parent, name): (&BackingDirectory, &[u8]),
+        was_there: bool,
+    ) -> Result<ExtendedList, Failure> {
+        let backing = self.backing();
+        let all = self.directory_extended(id);
+        let value_of = |wanted: &[u8]| all.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
+        let marked = all.iter().filter_map(|(name, _)| name.strip_prefix(EXTENDED_MARK));
+        let own = all.iter().map(|(name, _)| name.as_slice()).filter(|name| !was_there && name.starts_with(KEY_SPACE));
+        let mut keys: Vec<&[u8]> = marked.chain(own).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        for key in &keys {
+            let done = match value_of(key) {
+                Some(value) => parent.set_xattr(name, key, value).await,
+                None => parent.remove_xattr(name, key).await,
+            };
+            match done {
+                Err(error) if value_of(key).is_none() && (error.is_no_xattr() || error.is_unsupported()) => {}
+                done => done.map_err(|error| backing.failure(error))?,
+            }
+        }
+        if !keys.is_empty() {
+            let directory = parent.open_directory(name).await.map_err(|error| backing.failure(error))?;
+            backing.sync_names(&directory).await?;
+        }
+        Ok(all)
+    }
+
+    /// What is behind by now is no change any more.
+    pub(super) fn forget_marks(self: &Rc<Self>, id: FileId, carried: &ExtendedList) -> Result<(), Failure> {
+        if self.directory_extended(id) != *carried {
+            return Ok(());
+        }
+        let marks = carried.iter().filter(|(name, _)| name.starts_with(EXTENDED_MARK));
+        let records: Vec<Record<'_>> = marks.map(|(name, _)| Record::ExtendedDelete { file: id, name }).collect();
+        if records.is_empty() { Ok(()) } else { self.commit_at(NO_TIME, self.store.begin(), records) }
     }
 
     /// Users' extended attributes that an inode has here.

@@ -72,7 +72,7 @@ pub use change_list::list_changes;
 pub use compare::{compare_share, list_carried};
 pub use derive::OutlivedName;
 pub use eviction::{ChunkUse, ranges_of};
-pub use extended_behind::keeps_extended;
+pub use extended_behind::{EXTENDED_MARK, keeps_extended};
 pub use flush::{ask_for_flush, flush};
 pub use give_up::give_up_name;
 pub use hidden::HiddenName;
@@ -132,6 +132,8 @@ pub struct BackingUse {
     checks: check::Checks,
     names: name_eviction::NameEviction,
     space_known: space::SpaceKnown,
+    /// The inode whose extended attributes went last, for there was no room.
+    extended_gone: Cell<u64>,
     lost: lost::Lost,
     /// Directories that are being listed.
     listings: RefCell<FastMap<u64, listing::ListingStep>>,
@@ -269,6 +271,7 @@ impl BackingUse {
             lost: lost::Lost::new(options.bounds.memos),
             names: name_eviction::NameEviction::default(),
             space_known: space::SpaceKnown::default(),
+            extended_gone: Cell::default(),
             checks: check::Checks::new(options.flushing.check),
             listings: RefCell::default(),
             disturbed: RefCell::default(),

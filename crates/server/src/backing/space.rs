@@ -2,12 +2,12 @@
 //! how much the file system of the backing tree has.
 //!
 //! Invariants
-//! 1. What is told to be clean is clean: of a file that was changed here since it was carried, what is clean without a
-//!    record does not count.
+//! 1. What is told to be clean was clean when it was counted: of a file that was changed here since it was carried,
+//!    what is clean without a record does not count.
 //! 2. Whoever asks waits for the backing tree for `PATIENCE_NS` at most, and while that is not known to answer nobody
 //!    waits.
 
-use super::table::TakenUp;
+use super::table::Standing;
 use crate::core::{Core, Turns, until};
 use crate::process::options::FlushPolicy;
 use crate::store::LOOK_COUNT_MAX;
@@ -17,9 +17,10 @@ use std::rc::Rc;
 use wire::FileId;
 use wire::messages::{BackingShare, BackingSpace, CarryTime};
 
-/// What was counted is told for so long, or so many times as long as it took to count.
+/// What was counted is told for so long, or so many times as long as it took to count, up to the second bound.
 const KNOWN_NS: Nanos = 1_000_000_000;
 const COUNT_TIMES: Nanos = 100;
+const KNOWN_NS_MAX: Nanos = 10_000_000_000;
 /// For how long the backing tree is waited for, and then not asked.
 const PATIENCE_NS: Nanos = 1_000_000_000;
 const SILENCE_NS: Nanos = 10_000_000_000;
@@ -35,11 +36,11 @@ pub(super) struct SpaceKnown {
     turns: Turns,
 }
 
-impl TakenUp {
-    /// Bytes of those that a file takes here which are behind as well, at least.
-    fn clean_bytes(&self, allocated: u64) -> u64 {
-        let [clean, dirty] = self.known_bytes();
-        if self.is_written { clean.min(allocated) } else { allocated.saturating_sub(dirty) }
+impl SpaceKnown {
+    /// What was evicted since it was counted is free by now.
+    pub fn note_evicted(&self, bytes: u64) {
+        let (clean, until) = self.clean.get();
+        self.clean.set((clean.saturating_sub(bytes), until));
     }
 }
 
@@ -53,7 +54,7 @@ impl Core {
             let begun = self.reactor.now();
             let bytes = self.count_clean().await;
             let now = self.reactor.now();
-            known.clean.set((bytes, now + KNOWN_NS.max(COUNT_TIMES * (now - begun))));
+            known.clean.set((bytes, now + (COUNT_TIMES * (now - begun)).clamp(KNOWN_NS, KNOWN_NS_MAX)));
         }
         if self.cluster.home_of(FileId::ROOT) == Some(self.index) && known.space.get().1 <= self.reactor.now() {
             let asked = async { backing.tree.root().await?.space().await };
@@ -82,19 +83,37 @@ impl Core {
         let mut bytes = 0;
         for some in files.chunks(STEP_FILES) {
             for file in some {
-                let (mut allocated, mut from) = (0, Some(0));
-                while let Some(chunk) = from {
-                    let mut left = LOOK_COUNT_MAX;
-                    let (part, next) = self.store.allocated(file.0, chunk, &mut left);
-                    (allocated, from) = (allocated + part, next);
-                    if next.is_some() {
-                        self.reactor.yield_now().await;
-                    }
-                }
-                let tables = self.tables.borrow();
-                bytes += tables.backing.get(*file).map_or(0, |taken_up| taken_up.clean_bytes(allocated));
+                bytes += self.count_clean_of(*file).await;
             }
             self.reactor.yield_now().await;
+        }
+        bytes
+    }
+
+    /// Of a file in which nothing was changed all is clean that is here.
+    async fn count_clean_of(&self, file: FileId) -> u64 {
+        let is_clean = |(index, standing)| (standing == Standing::Clean).then_some(index);
+        let clean: Option<Vec<u64>> = {
+            let tables = self.tables.borrow();
+            let written = tables.backing.get(file).filter(|taken_up| taken_up.is_written);
+            written.map(|taken_up| taken_up.standings().filter_map(is_clean).collect())
+        };
+        let mut bytes = 0;
+        if let Some(clean) = clean {
+            for some in clean.chunks(LOOK_COUNT_MAX) {
+                bytes += some.iter().map(|index| self.store.allocated_in_chunk(file.0, *index)).sum::<u64>();
+                self.reactor.yield_now().await;
+            }
+            return bytes;
+        }
+        let mut from = Some(0);
+        while let Some(chunk) = from {
+            let mut left = LOOK_COUNT_MAX;
+            let (part, next) = self.store.allocated(file.0, chunk, &mut left);
+            (bytes, from) = (bytes + part, next);
+            if next.is_some() {
+                self.reactor.yield_now().await;
+            }
         }
         bytes
     }

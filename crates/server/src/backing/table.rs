@@ -223,12 +223,6 @@ impl TakenUp {
         self.has_carried_rest() || self.standings.len() as u64 > self.dirty + self.absent
     }
 
-    /// Bytes of chunks that are known to be clean, and dirty, as if all were full.
-    pub fn known_bytes(&self) -> [u64; 2] {
-        let clean = self.standings.len() as u64 - self.dirty - self.absent;
-        [clean, self.dirty].map(|count| count * self.chunk_size())
-    }
-
     /// A chunk that begins below this size, and of which nothing else is known, is behind as it is here.
     pub fn known_end(&self) -> u64 {
         if self.is_rest_written { self.place.base } else { self.place.base.max(self.place.carried) }
@@ -436,9 +430,9 @@ impl BackingTables {
         }
     }
 
-    pub fn note_extended_known(&mut self, id: FileId) {
+    pub fn note_extended_known(&mut self, id: FileId, is_known: bool) {
         if let Some(taken_up) = self.taken_up.get_mut(&id.0) {
-            taken_up.knows_extended = true;
+            taken_up.knows_extended = is_known;
         }
     }
 

@@ -11,7 +11,7 @@ use wire::{FileId, Status};
 /// Most bytes of names and values of one inode.
 pub const INODE_SIZE_MAX: usize = 2 * EXTENDED_SIZE_MAX;
 /// What an attribute takes beside its name and value, in bytes.
-const ENTRY_SIZE: usize = 64;
+pub const ENTRY_SIZE: usize = 64;
 
 type AttributeName = Box<[u8]>;
 type AttributeValue = Box<[u8]>;

@@ -59,6 +59,7 @@ pub mod kind {
     pub const UNLISTED: u8 = 139;
     pub const EXTENDED_TAKEN_UP: u8 = 140;
     pub const EXTENDED_KNOWN: u8 = 141;
+    pub const EXTENDED_FORGOTTEN: u8 = 142;
     pub const ENTRIES_KEPT: u8 = 121;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
@@ -239,6 +240,8 @@ pub enum Record<'a> {
     },
     /// All of them that are users' are here.
     ExtendedKnown(FileId),
+    /// They are not here any more, for there was no room.
+    ExtendedForgotten(FileId),
     /// Something that is behind was changed on this server; whether that may be any of its carried chunks.
     Written {
         id: FileId,
@@ -328,6 +331,7 @@ impl Record<'_> {
             Record::Written { .. } => kind::WRITTEN,
             Record::ExtendedTakenUp { .. } => kind::EXTENDED_TAKEN_UP,
             Record::ExtendedKnown(_) => kind::EXTENDED_KNOWN,
+            Record::ExtendedForgotten(_) => kind::EXTENDED_FORGOTTEN,
             Record::Carried { .. } => kind::CARRIED,
             Record::NextPut { .. } => kind::NEXT_PUT,
             Record::DirectoryForgotten(_) => kind::DIRECTORY_FORGOTTEN,
@@ -487,7 +491,8 @@ impl Record<'_> {
             | Record::Listed(id)
             | Record::Unlisted(id)
             | Record::DirectoryForgotten(id)
-            | Record::ExtendedKnown(id) => id.encode(out),
+            | Record::ExtendedKnown(id)
+            | Record::ExtendedForgotten(id) => id.encode(out),
             Record::StandingPut { file, index, standing } => {
                 file.encode(out);
                 index.encode(out);
@@ -637,6 +642,7 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
         kind::LISTED => Record::Listed(Decode::decode(&mut input)?),
         kind::UNLISTED => Record::Unlisted(Decode::decode(&mut input)?),
         kind::EXTENDED_KNOWN => Record::ExtendedKnown(Decode::decode(&mut input)?),
+        kind::EXTENDED_FORGOTTEN => Record::ExtendedForgotten(Decode::decode(&mut input)?),
         kind::WRITTEN => Record::Written { id: Decode::decode(&mut input)?, rest: Decode::decode(&mut input)? },
         kind::CARRIED => Record::Carried {
             id: Decode::decode(&mut input)?,
@@ -805,6 +811,7 @@ pub mod tests {
             },
             Record::ExtendedTakenUp { file, name: b"user.name", value: b"value" },
             Record::ExtendedKnown(file),
+            Record::ExtendedForgotten(file),
             Record::Written { id: file, rest: true },
             Record::Carried { id: file, place: place.clone(), state: CarriedState::Partly },
             Record::NextPut { id: file, place: place.clone() },

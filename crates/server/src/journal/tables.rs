@@ -264,7 +264,11 @@ impl Tables {
             Record::DifferenceDelete { directory, name } => self.backing.remove_difference(directory, name),
             Record::Listed(directory) => self.backing.note_listed(directory),
             Record::Unlisted(directory) => self.backing.note_unlisted(directory),
-            Record::ExtendedKnown(id) => self.backing.note_extended_known(id),
+            Record::ExtendedKnown(id) => self.backing.note_extended_known(id, true),
+            Record::ExtendedForgotten(id) => {
+                self.backing.note_extended_known(id, false);
+                self.extended.remove_inode(id);
+            }
             Record::Written { id, rest } => self.backing.note_written(id, rest),
             Record::Carried { id, place, state } => self.backing.put_carried(id, place, state),
             Record::NextPut { id, place } => self.backing.put_next(id, place),

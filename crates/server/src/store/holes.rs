@@ -202,6 +202,12 @@ impl StoreState {
         (pages * PAGE_SIZE, None)
     }
 
+    /// See [`super::Store::allocated_in_chunk`].
+    pub fn allocated_in_chunk(&self, (id, index): ChunkKey) -> u64 {
+        let chunk = self.files.get(id).and_then(|file| file.chunks.get(index));
+        chunk.map_or(0, |chunk| chunk.extents.iter().map(|extent| u64::from(extent.pages)).sum::<u64>() * PAGE_SIZE)
+    }
+
     /// See [`super::Store::next_hole`].
     pub fn next_hole(&self, (id, index): ChunkKey, chunk_size: u32, from: u32) -> Option<u32> {
         let mut byte = from;

@@ -737,6 +737,11 @@ impl Store {
         self.state.borrow().allocated(file, from, left)
     }
 
+    /// Bytes that a chunk takes on the medium.
+    pub fn allocated_in_chunk(&self, file: u64, index: u64) -> u64 {
+        self.state.borrow().allocated_in_chunk((file, index))
+    }
+
     /// The first byte of a chunk from `from` on that is not written; nothing if all are.
     pub fn next_hole(&self, file: u64, index: u64, chunk_size: u32, from: u32) -> Option<u32> {
         self.state.borrow().next_hole((file, index), chunk_size, from)

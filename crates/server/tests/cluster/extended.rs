@@ -135,8 +135,11 @@ fn rights() {
     test.settle();
 }
 
+/// Names and values.
+type Attributes = &'static [(&'static str, &'static [u8])];
+
 /// A path here, and what it has there of extended attributes.
-const BEHIND: [(&str, &[(&str, &[u8])]); 3] = [
+const BEHIND: [(&str, Attributes); 3] = [
     ("file", &[("user.one", b"1"), ("user.two", b"22"), ("trusted.site", b"theirs")]),
     ("d", &[("user.of", b"a directory")]),
     ("d/plain", &[]),
@@ -188,6 +191,8 @@ fn what_is_behind_has_them() {
             test.settle();
             test.server_indexes().for_each(|index| test.restart(index));
         }
+        // Somebody else's, of a directory that nobody looks at again.
+        site.set_xattr("d", "user.theirs", b"later");
         let own = caller.clone();
         test.run(0, async move {
             assert_eq!(remove(&own, file, "user.one").await, Status::Ok);
@@ -201,6 +206,7 @@ fn what_is_behind_has_them() {
             assert_eq!((reply.failed, reply.done), (0, 4), "seed {seed}");
             // What was carried can be taken back.
             assert_eq!(remove(&own, made, "user.made").await, Status::Ok);
+            assert_eq!(list(&own, directory).await, b"user.new\0", "marks are nobody's");
             assert_eq!(flush(&own).await.failed, 0, "seed {seed}");
         });
         let there = |path: &str, key: &str| site.xattr(path, key).map(|value| String::from_utf8(value).expect("text"));
@@ -211,6 +217,7 @@ fn what_is_behind_has_them() {
             ("file", "trusted.site", Some("theirs")),
             ("d", "user.of", None),
             ("d", "user.new", Some("there")),
+            ("d", "user.theirs", Some("later")),
             ("d/plain", "user.first", Some("1")),
             ("d/made", "user.made", None),
         ];
@@ -227,4 +234,32 @@ fn what_is_behind_has_them() {
             assert_eq!(list(&own, file).await, b"user.new\0user.two\0", "seed {seed}");
         });
     }
+}
+
+/// Goal: what was fetched goes for what is asked for, where there is no room for both; what was set here stays.
+#[test]
+fn fetched_ones_make_room() {
+    // An eighth of a store of 16 MiB has room for 40 of them.
+    let (count, value) = (100, vec![7; 50_000]);
+    let fill = |world: &World| {
+        for number in 0..count {
+            world.outsider().write(&format!("f{number}"), 0, b"x");
+            world.outsider().set_xattr(&format!("f{number}"), "user.large", &value);
+        }
+    };
+    let (test, ()) = TestCluster::over_a_site(1, 1, fill);
+    let caller = test.caller(0, 1);
+    let expected = value.clone();
+    test.run(0, async move {
+        let changed = find(&caller, "f1").await.expect("there").id;
+        assert_eq!(set(&caller, changed, "user.own", b"1", 0).await, Status::Ok);
+        for round in 0..2 {
+            for number in 0..count {
+                let file = find(&caller, &format!("f{number}")).await.expect("there").id;
+                let reply = get(&caller, file, "user.large", 65_536).await.expect("there is room");
+                assert!(reply.body == expected, "round {round}, f{number}");
+            }
+        }
+        assert_eq!(list(&caller, changed).await, b"user.large\0user.own\0");
+    });
 }

@@ -1,6 +1,7 @@
 //! Extended attributes: GetAttribute, SetAttribute, ListAttributes, RemoveAttribute, at the inode's home. Values and
 //! lists travel as bodies.
 
+use crate::backing::EXTENDED_MARK;
 use crate::core::{Caller, Core, Failure, until};
 use crate::files::inodes::Inode;
 use crate::handlers::{Progress, WriteEnd};
@@ -90,7 +91,9 @@ pub fn list_extended(core: &Core, caller: &Caller, params: &[u8]) -> Result<(Ext
     if !tables.inodes.contains(request.file) {
         return Err(Failure::new(Status::StaleFile, request.file));
     }
-    let is_seen = |name: &[u8]| caller.peer.user.is_root() || !name.starts_with(b"trusted.");
+    let is_seen = |name: &[u8]| {
+        !name.starts_with(EXTENDED_MARK) && (caller.peer.user.is_root() || !name.starts_with(b"trusted."))
+    };
     let mut list = Vec::new();
     for (name, _) in tables.extended.of_inode(request.file).filter(|(name, _)| is_seen(name)) {
         list.extend_from_slice(name);
@@ -104,8 +107,8 @@ pub async fn set_extended(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
     let params = std::mem::take(&mut incoming.params);
     let request = SetExtendedRequest::from_bytes(&params).map_err(Failure::from)?;
     let size = incoming.body_size();
-    know_others(core, caller, &request).await?;
-    check_set(core, caller, &request, size)?;
+    // What has to be fetched is, when the value has come: until then this client's connection stands still.
+    check_set(core, caller, &request, size, core.lacks_extended(request.file))?;
     // A session has one value on its way, so that those who wait for room in the journal hold a bounded number.
     let turn = core.value_turns.take(caller.peer.session);
     let _turn = core.wait_until(caller.deadline, "another extended attribute of this client takes long", turn).await?;
@@ -113,15 +116,16 @@ pub async fn set_extended(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
     incoming.receive_body(std::slice::from_ref(&place)).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     core.until_journal_has_room(size, caller.deadline).await?;
     core.await_recalled_entries(caller).await?;
-    // A file may have been given up, and taken up again, since.
     know_others(core, caller, &request).await?;
-    check_set(core, caller, &request, size)?;
+    check_set(core, caller, &request, size, false)?;
     let mut value = vec![0; size];
     place.region.read(0, &mut value);
     let inode = changed(core, request.file)?;
     let (file, name) = (request.file, request.name.as_bytes());
+    let mark = core.extended_mark(&inode.attributes, name);
+    let mark = mark.as_deref().map(|name| Record::ExtendedPut { file, name, value: b"" });
     let put = Record::ExtendedPut { file, name, value: &value };
-    core.change([Record::InodePut(inode), put, caller.outcome(&[])])?;
+    core.change([Record::InodePut(inode), put, mark.unwrap_or(Record::Nothing), caller.outcome(&[])])?;
     Ok(Vec::new())
 }
 
@@ -142,7 +146,14 @@ async fn know_others(core: &Rc<Core>, caller: &Caller, request: &SetExtendedRequ
     until(&core.reactor, caller.deadline, known).await.unwrap_or_else(|| Err(core.late()))
 }
 
-fn check_set(core: &Core, caller: &Caller, request: &SetExtendedRequest<'_>, size: usize) -> Result<(), Failure> {
+/// Refuses what can't be set; `lacks_others`: whether it exists is not known yet.
+fn check_set(
+    core: &Core,
+    caller: &Caller,
+    request: &SetExtendedRequest<'_>,
+    size: usize,
+    lacks_others: bool,
+) -> Result<(), Failure> {
     let (file, name) = (request.file, request.name.as_bytes());
     core.check_home(file)?;
     let tables = core.tables.borrow();
@@ -153,6 +164,7 @@ fn check_set(core: &Core, caller: &Caller, request: &SetExtendedRequest<'_>, siz
     }
     let exists = tables.extended.get(file, name).is_some();
     match request.flags {
+        extended_flags::CREATE | extended_flags::REPLACE if lacks_others => {}
         extended_flags::CREATE if exists => return Err(Status::Exists.into()),
         extended_flags::REPLACE if !exists => return Err(Status::NoAttribute.into()),
         0 | extended_flags::CREATE | extended_flags::REPLACE => {}
@@ -172,7 +184,10 @@ pub fn remove_extended(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resul
     if core.tables.borrow().extended.get(file, name).is_none() {
         return Err(Status::NoAttribute.into());
     }
-    core.change([Record::InodePut(inode), Record::ExtendedDelete { file, name }, caller.outcome(&[])])?;
+    let mark = core.extended_mark(&inode.attributes, name);
+    let mark = mark.as_deref().map(|name| Record::ExtendedPut { file, name, value: b"" });
+    let delete = Record::ExtendedDelete { file, name };
+    core.change([Record::InodePut(inode), delete, mark.unwrap_or(Record::Nothing), caller.outcome(&[])])?;
     Ok(Progress::Done)
 }
 
