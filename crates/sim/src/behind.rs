@@ -227,6 +227,11 @@ pub fn syncs_apart(profile: &Profile) -> bool {
     Random::new(profile.seed ^ 0x6170_6172).percent(50)
 }
 
+/// Whether the site's renames do nothing but replace: in a third of the runs.
+pub fn renames_plainly(profile: &Profile) -> bool {
+    Random::new(profile.seed ^ 0x706c_6169).percent(33)
+}
+
 /// In some runs calls on one of the files hang for as long as clients work, or half of the time that they may take.
 /// Whether they do: a change of names that waits for such a call keeps servers from telling of its directories.
 pub fn hang_some(world: &World, profile: &Profile) -> bool {

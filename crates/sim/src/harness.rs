@@ -131,6 +131,9 @@ impl Harness {
         if profile.backing && behind::syncs_apart(profile) {
             world.set_backing_syncs_apart();
         }
+        if profile.backing && behind::renames_plainly(profile) {
+            world.set_backing_renames_plainly();
+        }
         let (least, most) = profile.latency;
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));

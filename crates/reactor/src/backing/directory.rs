@@ -265,6 +265,26 @@ impl BackingDirectory {
         Ok(*expect_outcome!(renamed?, Attributes))
     }
 
+    /// Renames to a name that nothing has. Where the file system can't tell (FUSE, NFS), a look has to do: who takes
+    /// the name in between loses it, a file to a file and an empty directory to a directory. Errors: `EEXIST`, and as
+    /// of `rename`.
+    pub async fn rename_new(
+        &self,
+        name: impl AsRef<[u8]>,
+        to: &BackingDirectory,
+        new_name: impl AsRef<[u8]>,
+    ) -> Result<BackingAttributes, BackingError> {
+        let (name, new_name) = (name.as_ref(), new_name.as_ref());
+        match self.rename(name, to, new_name, RenameMode::NoReplace).await {
+            Err(error) if error.is_unsupported() => match to.look(new_name).await {
+                Err(missing) if missing.is_not_found() => self.rename(name, to, new_name, RenameMode::Replace).await,
+                Err(other) => Err(other),
+                Ok(_) => Err(BackingError { errno: libc::EEXIST, ..error }),
+            },
+            renamed => renamed,
+        }
+    }
+
     /// Removes a name that stands for no directory. Errors: `ENOENT`, `EISDIR`, `EROFS`.
     pub async fn remove(&self, name: impl AsRef<[u8]>) -> Result<(), BackingError> {
         self.remove_kind(name.as_ref(), false).await

@@ -13,7 +13,7 @@ use crate::Nanos;
 use crate::backing::name::is_within;
 use crate::backing::{
     Backing, BackingOperation, BackingOutcome, CallId, EntryName, FileKind, FileRead, HandleId, ListPosition,
-    MemoryPlace, OpenAs, RelativePath,
+    MemoryPlace, OpenAs, RelativePath, RenameMode,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -128,12 +128,24 @@ pub(crate) struct Site {
     pub(super) traffic: BackingTraffic,
     /// Each file has to be synced by itself.
     pub(super) syncs_apart: bool,
+    /// Renames do nothing but replace (`RenameMode`), as over FUSE and NFS.
+    pub(super) renames_plainly: bool,
 }
 
 impl Default for Site {
     fn default() -> Site {
         let (faults, rules, counts, written, costs, traffic) = Default::default();
-        Site { tree: SiteTree::new(), faults, rules, counts, written, costs, traffic, syncs_apart: false }
+        Site {
+            tree: SiteTree::new(),
+            faults,
+            rules,
+            counts,
+            written,
+            costs,
+            traffic,
+            syncs_apart: false,
+            renames_plainly: false,
+        }
     }
 }
 
@@ -536,6 +548,7 @@ impl SiteCall {
                 };
                 return Ok(BackingOutcome::Offset(found));
             }
+            Rename { mode, .. } if site.renames_plainly && *mode != RenameMode::Replace => return Err(libc::EINVAL),
             _ => return self.change_name(tree),
         }
         Ok(BackingOutcome::Done)

@@ -164,6 +164,11 @@ impl World {
         self.universe.site.borrow_mut().syncs_apart = true;
     }
 
+    /// Renames of the site do nothing but replace, as over FUSE and NFS: other modes fail with `EINVAL`.
+    pub fn set_backing_renames_plainly(&self) {
+        self.universe.site.borrow_mut().renames_plainly = true;
+    }
+
     /// Sets what moving bytes to and from the site costs from now on.
     pub fn set_backing_costs(&self, costs: BackingCosts) {
         assert!(costs.bandwidth > 0 && costs.stripe_size > 0);

@@ -70,15 +70,6 @@ pub struct Carried {
     pub settled: Vec<u8>,
 }
 
-/// What is known of a name that something is about to get.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NameThere {
-    /// Nobody has looked: nothing ought to have it.
-    Unseen,
-    /// Whether something has it.
-    Seen(bool),
-}
-
 /// A file that is being given its name behind, or a directory that has got it.
 #[derive(Clone, Default)]
 pub struct MovingPlace {
@@ -586,8 +577,8 @@ impl Core {
             self.syncs.durable().await?;
             let moving = MovingPlace::default();
             backing.moving.borrow_mut().insert(request.id.0, moving.clone());
-            let there = if is_looked_at { NameThere::Seen(found.is_some()) } else { NameThere::Unseen };
-            let named = self.rename_hidden(request, (parent, hidden, name), there, &place).await;
+            let replaces = is_looked_at && found.is_some();
+            let named = self.rename_hidden(request, (parent, hidden, name), replaces, &place).await;
             backing.moving.borrow_mut().remove(&request.id.0);
             moving.done.tell(());
             match named {
@@ -607,20 +598,14 @@ impl Core {
         self: &Rc<Self>,
         request: &CarryInodeRequest,
         (parent, hidden, name): (&BackingDirectory, &[u8], &[u8]),
-        there: NameThere,
+        replaces: bool,
         place: &BackingPlace,
     ) -> Result<BackingAttributes, Failure> {
         let backing = self.backing();
-        let replaces = there == NameThere::Seen(true);
-        let mode = if replaces { RenameMode::Replace } else { RenameMode::NoReplace };
-        let mut renamed = parent.rename(hidden, parent, name, mode).await;
-        if !replaces && renamed.as_ref().is_err_and(|error| error.is_unsupported()) {
-            // The file system can't tell; the look of a moment ago has to do.
-            renamed = match there {
-                NameThere::Unseen => return Err(Status::Exists.into()),
-                NameThere::Seen(_) => parent.rename(hidden, parent, name, RenameMode::Replace).await,
-            };
-        }
+        let renamed = match replaces {
+            true => parent.rename(hidden, parent, name, RenameMode::Replace).await,
+            false => parent.rename_new(hidden, parent, name).await,
+        };
         let is_ours = |found: &BackingAttributes| is_next(found, &known_of(place));
         let found = match renamed {
             Ok(found) if is_ours(&found) => found,

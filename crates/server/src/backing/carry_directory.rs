@@ -94,7 +94,10 @@ impl Core {
             }
             self.change([Record::NextPut { id: request.id, place: place.clone() }])?;
             self.syncs.durable().await?;
-            let renamed = old_parent.rename(old.name(), parent, name, mode).await;
+            let renamed = match mode {
+                RenameMode::NoReplace => old_parent.rename_new(old.name(), parent, name).await,
+                mode => old_parent.rename(old.name(), parent, name, mode).await,
+            };
             let now = backing.look_for(parent, name).await?;
             match (now.as_ref().is_some_and(is_it), renamed) {
                 (true, _) => {}

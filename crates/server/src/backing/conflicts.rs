@@ -166,13 +166,7 @@ impl Core {
     ) -> Result<Vec<u8>, Failure> {
         let backing = self.backing();
         let aside = super::hidden::name_of_theirs(name, found.identity.inode);
-        let mut renamed = parent.rename(name, parent, &aside, RenameMode::NoReplace).await;
-        // The file system can't tell; then a look has to do.
-        if renamed.as_ref().is_err_and(|error| error.is_unsupported())
-            && backing.look_for(parent, &aside).await?.is_none()
-        {
-            renamed = parent.rename(name, parent, &aside, RenameMode::Replace).await;
-        }
+        let renamed = parent.rename_new(name, parent, &aside).await;
         // It may have happened all the same.
         let moved = backing.look_for(parent, &aside).await?;
         if let Err(error) = renamed

@@ -449,3 +449,42 @@ fn what_is_never_quiet_goes_behind() {
         test.settle();
     }
 }
+
+/// Goal: where renames of the site do nothing but replace, all that was moved, made and replaced here is behind after a
+/// flush, directories too, and a name that somebody else has taken is a conflict still.
+#[test]
+fn renames_that_only_replace() {
+    for seed in 0..8 {
+        let fill = |world: &World| {
+            let site = world.outsider();
+            site.make_directory("d");
+            ["d/in", "moved", "replaced"].iter().for_each(|path| site.write(path, 0, path.as_bytes()));
+        };
+        let (test, ()) = TestCluster::over_a_site(seed, 1 + seed as u32 % 3, fill);
+        test.world.set_backing_renames_plainly();
+        let (caller, site) = (test.caller(0, 1), test.world.outsider());
+        let own = caller.clone();
+        test.run(0, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            own.rename(ROOT, "d", "e", 0).await.expect("renamed");
+            own.rename_to((ROOT, "moved"), (d, "moved"), 0).await.expect("renamed");
+            let new = own.make_directory(ROOT, "new").await.expect("made");
+            let made = own.create(new, "made").await.expect("made");
+            write(&own, &made, 0, b"made").await;
+            own.rename_to((new, "made"), (ROOT, "replaced"), 0).await.expect("renamed");
+            own.rename_to((ROOT, "new"), (d, "new"), 0).await.expect("renamed");
+            let taken = own.create(ROOT, "taken").await.expect("made");
+            write(&own, &taken, 0, b"ours").await;
+        });
+        site.write("taken", 0, b"theirs");
+        let own = caller.clone();
+        let reply = test.run(0, async move { flush(&own).await });
+        assert_eq!(reply.paths, [b"taken"], "seed {seed}");
+        let there = |path: &str| site.read(path).map(|bytes| String::from_utf8(bytes).expect("text"));
+        let wanted = [("e/in", "d/in"), ("e/moved", "moved"), ("replaced", "made"), ("taken", "theirs")];
+        for (path, text) in wanted {
+            assert_eq!(there(path).as_deref(), Some(text), "seed {seed}: {path}");
+        }
+        assert!(site.is_directory("e/new") && !site.exists("d") && !site.exists("moved"), "seed {seed}");
+    }
+}
