@@ -47,7 +47,7 @@ test: setup
 	@python3 -B scripts/columns.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) test --workspace
+	TABANE_IS_BUILT=1 $(CARGO) test --workspace
 	$(CARGO) fmt --manifest-path crates/overlap/Cargo.toml --check
 	$(CARGO) clippy --manifest-path crates/overlap/Cargo.toml --target-dir target --all-targets -- -D warnings
 	$(CARGO) test --manifest-path crates/overlap/Cargo.toml --target-dir target
