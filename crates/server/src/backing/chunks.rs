@@ -251,9 +251,7 @@ impl Core {
                 let Some(taken_up) = tables.backing.get(file).filter(|taken_up| taken_up.is_absent(index)) else {
                     return Ok(());
                 };
-                let moving = self.backing().moving.borrow();
-                let moved = moving.get(&file.0).and_then(|moving| moving.place.clone());
-                (moved.unwrap_or_else(|| taken_up.place.clone()), taken_up.size_behind(index))
+                (self.place_now(file).unwrap_or_else(|| taken_up.place.clone()), taken_up.size_behind(index))
             };
             // By now that may be over, and then its identity is known again.
             if place.is_being_written()

@@ -74,13 +74,6 @@ impl Core {
         Err(Status::Busy.into())
     }
 
-    /// Where something is behind, also while a flush gives it its name.
-    fn place_now(&self, id: FileId) -> Option<BackingPlace> {
-        let moving = self.backing().moving.borrow();
-        let moved = moving.get(&id.0).and_then(|moving| moving.place.clone());
-        moved.or_else(|| self.tables.borrow().backing.place(id).cloned())
-    }
-
     async fn fetch_extended(self: &Rc<Self>, place: &BackingPlace) -> Result<ExtendedList, Failure> {
         let backing = self.backing();
         let (parent, name) = (self.open_parent_of(place).await?, place.name());

@@ -351,6 +351,13 @@ impl Core {
         }
     }
 
+    /// Where something is behind, also while a flush gives it its name.
+    pub(super) fn place_now(&self, id: FileId) -> Option<BackingPlace> {
+        let moving = self.backing().moving.borrow();
+        let moved = moving.get(&id.0).and_then(|moving| moving.place.clone());
+        moved.or_else(|| self.tables.borrow().backing.place(id).cloned())
+    }
+
     /// Whether the place of a file that was taken up has to be asked for.
     pub(super) fn lacks_place(&self, file: FileId) -> bool {
         self.is_behind(file)
