@@ -22,7 +22,7 @@ const READ_PAGES: u64 = 16;
 
 /// Why something may stay, in a run without anybody else at the site.
 const REASONS: [&str; 7] = [
-    "second names of files are not carried",
+    "it is carried by another name first",
     "pipes, sockets and devices are not carried",
     "its directory is not there yet",
     "the directory is not empty there",
@@ -163,6 +163,77 @@ pub fn site(world: &World) -> View {
     site
 }
 
+/// Names of files and links, by the number of their inodes.
+pub type Names = BTreeMap<u64, Vec<String>>;
+
+/// All names of files and links that a client is shown.
+async fn names(files: &FileSystem) -> client::Result<Names> {
+    let mut names = Names::new();
+    let mut directories = vec![String::new()];
+    while let Some(directory) = directories.pop() {
+        let path = format!("/{directory}");
+        files
+            .read_directory(path.as_bytes(), false, &mut |entry| {
+                let name = String::from_utf8_lossy(&entry.name).into_owned();
+                let path = if directory.is_empty() { name } else { format!("{directory}/{name}") };
+                match entry.kind {
+                    Kind::Directory => directories.push(path),
+                    Kind::File | Kind::Symlink => names.entry(entry.id.0).or_default().push(path),
+                    _ => {}
+                }
+                true
+            })
+            .await?;
+    }
+    Ok(names)
+}
+
+/// The same of the site, without names that are hidden.
+pub fn names_at_site(world: &World) -> Names {
+    let mut names = Names::new();
+    let is_file = |(_, seen): &(String, Seen)| *seen != Seen::Directory;
+    for (path, _) in site(world).into_iter().filter(is_file) {
+        names.entry(world.outsider().inode(&path)).or_default().push(path);
+    }
+    names
+}
+
+/// What is wrong with files that have several names after a flush: these are those of one file there as well.
+pub fn parted_names(
+    world: &World,
+    client: &SimClient,
+    report: &FlushReport,
+    limit: Nanos,
+) -> Result<Vec<String>, String> {
+    let files = client.client.file_system.clone();
+    let told: Option<client::Result<Names>> = world.run(client.node, async move { names(&files).await }, limit);
+    let here =
+        told.ok_or("a list of all names does not end")?.map_err(|error| format!("no list of all names: {error}"))?;
+    let inode_of: BTreeMap<String, u64> = names_at_site(world)
+        .into_iter()
+        .flat_map(|(inode, names)| names.into_iter().map(move |name| (name, inode)))
+        .collect();
+    let mut problems = Vec::new();
+    let mut owners: BTreeMap<u64, (u64, String)> = BTreeMap::new();
+    for (id, names) in here {
+        for name in names.into_iter().filter(|name| !is_excused(name, report)) {
+            let Some(inode) = inode_of.get(&name) else { continue };
+            let (owner, other) = owners.entry(*inode).or_insert_with(|| (id, name.clone()));
+            if *owner != id {
+                problems.push(format!("behind, after a flush: {name} and {other} are one file there, and not here"));
+            }
+        }
+    }
+    let mut inodes: BTreeMap<u64, (u64, String)> = BTreeMap::new();
+    for (inode, (id, name)) in owners {
+        let (other_inode, other) = inodes.entry(id).or_insert_with(|| (inode, name.clone()));
+        if *other_inode != inode {
+            problems.push(format!("behind, after a flush: {name} and {other} are one file here, and not there"));
+        }
+    }
+    Ok(problems)
+}
+
 pub fn is_excused(path: &str, report: &FlushReport) -> bool {
     report.failures.iter().any(|(failed, _)| {
         let failed = String::from_utf8_lossy(failed);
@@ -247,12 +318,18 @@ pub fn look(world: &World, client: &SimClient, limit: Nanos) -> Result<View, Str
 /// Whether changes go back in a run.
 pub fn is_wanted(profile: &Profile) -> bool {
     use crate::profile::Sabotage;
-    use server::BackingFault::{ForgetsChanges, ForgetsEvicted, LosesChunkChanges, LosesWritesInFlush};
-    use server::BackingFault::{ReplacesOthers, SyncsNothing};
+    use server::BackingFault::{ForgetsChanges, ForgetsEvicted, ForgetsLinks, LosesChunkChanges};
+    use server::BackingFault::{LosesWritesInFlush, ReplacesOthers, SyncsNothing};
     let needs = matches!(
         profile.sabotage,
         Sabotage::Backing(
-            ForgetsChanges | ForgetsEvicted | LosesChunkChanges | LosesWritesInFlush | ReplacesOthers | SyncsNothing
+            ForgetsChanges
+                | ForgetsEvicted
+                | ForgetsLinks
+                | LosesChunkChanges
+                | LosesWritesInFlush
+                | ReplacesOthers
+                | SyncsNothing
         )
     );
     profile.backing

@@ -293,7 +293,11 @@ pub fn run(harness: &Harness, random: &mut Random, limit: Nanos, duration_max: N
         world.crash(client.node, CrashKind::Kill);
         return Ok(Vec::new());
     }
-    let site = carried::site(world);
+    let mut site = carried::site(world);
+    // What somebody does to one of several names he does to all.
+    for name in carried::names_at_site(world).into_values().filter(|names| names.len() > 1).flatten() {
+        site.remove(&name);
+    }
     let paths = change_here(harness, random, &client, (&before, &view, &site), limit)?;
     let view = carried::look(world, &client, limit)?;
     let looked_at = looked_at(world, &client, &view, limit)?;

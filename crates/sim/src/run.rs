@@ -177,6 +177,8 @@ impl Run {
             let found = carried::compare(world, &client, PHASE_LIMIT)?;
             self.problems.extend(found.into_iter().map(|words| format!("{when}: {words}")));
         }
+        let found = carried::parted_names(world, &client, &report, PHASE_LIMIT)?;
+        self.problems.extend(found.into_iter().map(|words| format!("{when}: {words}")));
         world.crash(client.node, CrashKind::Kill);
         if carried::loses_power(&self.harness.profile) {
             // Names that a server has changed and not synced come back where it goes on, as on sites with more machines

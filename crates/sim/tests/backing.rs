@@ -111,3 +111,11 @@ fn changes_forgotten_for_others() {
     let count = noticed_of(24, BackingFault::ForgetsChanges, Flavour::Mixed, &words);
     assert!(count >= 4, "noticed in {count} of 24 runs");
 }
+
+/// Goal: names of a file that stay those of its version of before behind are noticed.
+#[test]
+fn other_names_forgotten() {
+    let words = ["are one file here, and not there", "has other bytes there", "has another size there"];
+    let count = noticed_of(24, BackingFault::ForgetsLinks, Flavour::Mixed, &words);
+    assert!(count >= 4, "noticed in {count} of 24 runs");
+}

@@ -34,11 +34,15 @@ message! {
         pub carried: u64,
         /// Bytes of one of the file's chunks.
         pub chunk_size: u32,
+        /// Whether a flush has given the inode there other names too: a change of any of them moves its ctime.
+        pub has_links: bool,
     }
 }
 
-/// Of a file that a flush writes to where it is.
+/// Of something of which the inode counts alone: a flush writes to it where it is, or it is one of several names.
 pub const CTIME_UNKNOWN: i64 = i64::MAX;
+/// Of a file whose other names are changed by flushes: its size and its mtime count.
+pub const CTIME_OF_LINKS: i64 = i64::MAX - 1;
 
 impl BackingPlace {
     /// The same of a file of that many bytes, if it had more.
@@ -60,6 +64,12 @@ impl BackingPlace {
     pub fn name(&self) -> &[u8] {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }
+
+    /// By what the tree knows what is there.
+    pub fn known(&self) -> KnownBehind {
+        let ctime = if self.has_links && !self.is_being_written() { CTIME_OF_LINKS } else { self.ctime };
+        KnownBehind { inode: self.inode, size: self.size, mtime: self.mtime, ctime }
+    }
 }
 
 message! {
@@ -70,6 +80,13 @@ message! {
         pub size: u64,
         pub mtime: i64,
         pub ctime: i64,
+    }
+}
+
+impl KnownBehind {
+    /// The same by its inode alone.
+    pub fn by_inode(&self) -> KnownBehind {
+        KnownBehind { inode: self.inode, size: self.size, mtime: 0, ctime: CTIME_UNKNOWN }
     }
 }
 
@@ -212,7 +229,8 @@ pub mod flush_patience {
 
 message! {
     /// `ListChanges`: what is not behind as it is here, from a position on: inodes, or names, of which those without a
-    /// record come first, then records. Reply: `ListChangesReply`.
+    /// record come first, then records. Or the names by which an inode (`directory`) is behind that has several, from
+    /// one (`cursor`, `name`) on. Reply: `ListChangesReply`.
     pub struct ListChangesRequest {
         pub stage: u8,
         pub directory: u64,
@@ -286,10 +304,33 @@ message! {
         /// What may be replaced, and the inode here that is the same; 0 if there is none.
         pub known: Option<KnownBehind>,
         pub same_as: FileId,
-        /// The name is one to keep it at for the time being.
-        pub is_parked: bool,
+        /// One of `carry_ways`.
+        pub way: u8,
         /// How it steps back for accesses: one of `flush_patience`.
         pub patience: u8,
+    }
+}
+
+/// What an inode is to have a name behind for.
+pub mod carry_ways {
+    /// For good, with all that it has.
+    pub const PLACE: u8 = 0;
+    /// For the time being.
+    pub const PARKED: u8 = 1;
+    /// As one more name of what is behind already at its place.
+    pub const LINK: u8 = 2;
+    /// It is such a name, and is to be its place.
+    pub const LINK_AS_PLACE: u8 = 3;
+}
+
+impl CarryInodeRequest {
+    pub fn is_parked(&self) -> bool {
+        self.way == carry_ways::PARKED
+    }
+
+    /// Whether nothing of it is written, as it is behind by another name.
+    pub fn is_link(&self) -> bool {
+        matches!(self.way, carry_ways::LINK | carry_ways::LINK_AS_PLACE)
     }
 }
 
@@ -392,12 +433,22 @@ message! {
         pub directory: FileId,
         pub name: Vec<u8>,
         pub behind: NameBehind,
-        /// The inode that is the same is behind elsewhere from now on: what is known there is nothing's, if it was
-        /// that's.
-        pub is_left: bool,
+        /// One of `note_kinds`.
+        pub kind: u8,
         /// What this was concluded from: if something else is noted by now it is old, and `Busy`.
         pub seen: Option<NameBehind>,
     }
+}
+
+/// What a note of a name says.
+pub mod note_kinds {
+    /// What is behind there.
+    pub const NOW: u8 = 0;
+    /// The inode that is the same is behind elsewhere from now on: what is known there is nothing's, if it was that's.
+    pub const LEFT: u8 = 1;
+    /// The inode that is the same has other names there as well: what is known there is known by its inode alone, if it
+    /// is that's.
+    pub const LINKED: u8 = 2;
 }
 
 message! {

@@ -124,6 +124,7 @@ fn seeds() -> Vec<Vec<u8>> {
             base: 6,
             carried: 7,
             chunk_size: 4096,
+            has_links: true,
         }
         .to_bytes(),
         FlushRequest { ticket: 3, paths: vec![b"a/b".to_vec()] }.to_bytes(),
@@ -161,7 +162,7 @@ fn seeds() -> Vec<Vec<u8>> {
                 next: None,
                 same_as: FileId(7),
             },
-            is_left: false,
+            kind: note_kinds::NOW,
             seen: None,
         }
         .to_bytes(),

@@ -107,6 +107,12 @@ impl BackingError {
         matches!(self.errno, libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS)
     }
 
+    /// Whether a file can't have one more name: the file system has no links, or not so many, or not from one of its
+    /// parts to another, or not of files of others.
+    pub fn is_no_link(&self) -> bool {
+        self.is_unsupported() || matches!(self.errno, libc::EPERM | libc::EMLINK | libc::EXDEV)
+    }
+
     /// Whether there is no extended attribute of that key.
     pub fn is_no_xattr(&self) -> bool {
         self.errno == libc::ENODATA

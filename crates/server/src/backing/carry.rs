@@ -19,7 +19,6 @@ use super::in_place::InPlace;
 use super::pace::Patience;
 use super::shared_syncs::SMALL_FILE_SIZE;
 use super::shares::CarriedShare;
-use super::table::known_of;
 use super::wishes::{Wish, WishState};
 use super::{BackingFault, BackingUse, add, joined};
 use crate::core::{Core, Failure, Notice, all, until};
@@ -95,6 +94,8 @@ pub fn is_known(found: &BackingAttributes, known: &KnownBehind) -> bool {
         FileKind::Directory => known.inode == identity.inode || known.inode == 0,
         _ => {
             let is_same = (identity.size, identity.mtime, identity.ctime) == (known.size, known.mtime, known.ctime);
+            let is_like = (identity.size, identity.mtime) == (known.size, known.mtime);
+            let is_same = is_same || known.ctime == CTIME_OF_LINKS && is_like;
             identity.inode == known.inode && (is_same || known.ctime == CTIME_UNKNOWN)
         }
     }
@@ -122,7 +123,11 @@ pub fn known_found(found: &BackingAttributes) -> KnownBehind {
 /// still: the rest is safe, and nobody else's, when an update of it has ended well.
 pub fn known_as(found: &BackingAttributes, expected: &KnownBehind) -> KnownBehind {
     let known = known_found(found);
-    if expected.ctime == CTIME_UNKNOWN { KnownBehind { mtime: 0, ctime: CTIME_UNKNOWN, ..known } } else { known }
+    match expected.ctime {
+        CTIME_UNKNOWN => known.by_inode(),
+        CTIME_OF_LINKS => KnownBehind { ctime: CTIME_OF_LINKS, ..known },
+        _ => known,
+    }
 }
 
 pub(super) fn words(text: impl Into<String>) -> Failure {
@@ -229,13 +234,22 @@ impl Core {
         self.take_next_place_as(request.id, true).await?;
         // Of one that keeps its name what is known is its place, as it is now: whoever asks may know less, where this
         // server was started again when the file had got its name and its note had not been made.
-        let own = self.tables.borrow().backing.place(request.id).filter(|place| is_at(place, request)).map(known_of);
+        let own = self
+            .tables
+            .borrow()
+            .backing
+            .place(request.id)
+            .filter(|place| is_at(place, request))
+            .map(BackingPlace::known);
         let (known, same_as) = match (&request.known, own) {
             (known, Some(own)) if known.is_none() || request.same_as == request.id => (Some(own), request.id),
             (known, _) => (known.clone(), request.same_as),
         };
         let request = &CarryInodeRequest { known, same_as, ..request.clone() };
         let inode = self.inode(request.id)?;
+        if request.is_link() {
+            return self.carry_link(request).await;
+        }
         match inode.attributes.kind {
             Kind::Directory => self.carry_directory(request, &inode).await,
             Kind::File => self.carry_file(request, task).await,
@@ -284,6 +298,7 @@ impl Core {
             mode: None,
         };
         set_as_far_as_allowed(backing, &parent, &hidden, change).await?;
+        self.part_links(request).await?;
         let named = self.give_name(request, (&parent, &hidden, name), attributes, None).await;
         if named.is_err() {
             // It goes with the next attempt, if not now.
@@ -416,9 +431,10 @@ impl Core {
             backing.remove_hidden(parent, hidden).await?;
             return Ok(None);
         }
+        self.part_links(request).await?;
         let (known, settled) = self.give_name(request, (parent, hidden, name), attributes, written).await?;
         self.settle_place(request, &holders, wish).await?;
-        if !request.is_parked {
+        if !request.is_parked() {
             self.note_now(request, &known).await?;
         }
         self.remove_parked(request, old.as_ref()).await?;
@@ -469,8 +485,8 @@ impl Core {
     ) -> Result<(), Failure> {
         let parked = self.parked_name(request.id);
         let path = joined(directory, &parked);
-        let (known, same_as, is_parked) = (None, FileId::default(), true);
-        let request = CarryInodeRequest { path, known, same_as, is_parked, ..request.clone() };
+        let (known, same_as, way) = (None, FileId::default(), carry_ways::PARKED);
+        let request = CarryInodeRequest { path, known, same_as, way, ..request.clone() };
         self.give_name(&request, (parent, hidden, &parked), attributes, None).await?;
         self.settle_place(&request, holders, wish).await
     }
@@ -557,7 +573,7 @@ impl Core {
             Some(written) => written,
             None => parent.look(hidden).await.map_err(failed)?,
         };
-        if !request.is_parked {
+        if !request.is_parked() {
             self.note_next(request, known_found(&written)).await?;
         }
         // Where nothing ought to be the rename sees whether that is so.
@@ -606,7 +622,7 @@ impl Core {
             true => parent.rename(hidden, parent, name, RenameMode::Replace).await,
             false => parent.rename_new(hidden, parent, name).await,
         };
-        let is_ours = |found: &BackingAttributes| is_next(found, &known_of(place));
+        let is_ours = |found: &BackingAttributes| is_next(found, &place.known());
         let found = match renamed {
             Ok(found) if is_ours(&found) => found,
             Ok(_) => return Err(words("somebody else is changing the same name there")),
@@ -701,6 +717,7 @@ impl Core {
             base,
             carried: base,
             chunk_size: attributes.layout.chunk_size,
+            has_links: false,
         }
     }
 
@@ -717,7 +734,7 @@ impl Core {
         let opened = self.open_parent_of(&next).await?;
         let found = backing.look_for(&opened, next.name()).await?;
         let old = self.tables.borrow().backing.place(id).cloned();
-        match (found.filter(|found| is_next(found, &known_of(&next))), old) {
+        match (found.filter(|found| is_next(found, &next.known())), old) {
             (Some(found), _) => {
                 backing.sync_names(&opened).await?;
                 let KnownBehind { inode, size, mtime, ctime } = known_found(&found);

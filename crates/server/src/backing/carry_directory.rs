@@ -54,7 +54,7 @@ impl Core {
         })
         .await?;
         self.forget_marks(request.id, &extended)?;
-        if !request.is_parked {
+        if !request.is_parked() {
             self.note_now(request, &known).await?;
         }
         Ok(Carried { known, settled: Vec::new() })
@@ -86,7 +86,7 @@ impl Core {
                 Some(found) if is_known(found) && found.kind == FileKind::Directory => RenameMode::Replace,
                 Some(_) => return Err(words("there is something else of that name there")),
             };
-            if !request.is_parked {
+            if !request.is_parked() {
                 self.note_next(request, KnownBehind { inode: old.inode, ..NEW_DIRECTORY }).await?;
             }
             if self.is_journal_low() {

@@ -4,13 +4,14 @@
 //! Inodes come first, names when all servers have told theirs: an inode that an earlier life was about to move is where
 //! its names say, or not, and they are noted as that turns out (`take_next_place`).
 
+use super::flush::WAIT_NS;
 use super::notes::nothing_behind;
-use super::table::known_of;
+use crate::coordination::intents::Intent;
 use crate::core::{Core, Failure};
-use crate::handlers::Progress;
+use crate::handlers::{Progress, later};
 use crate::journal::tables::Tables;
 use crate::names::{WalkPosition, cursor_of};
-use reactor::Class;
+use reactor::{Class, Nanos};
 use std::rc::Rc;
 use wire::messages::*;
 use wire::{Decode, Encode, FileId, Kind};
@@ -20,13 +21,23 @@ use wire::{Decode, Encode, FileId, Kind};
 const WALK_COUNT: usize = 4096;
 const STEP_COUNT: usize = 16;
 const ENTRIES_MAX: usize = 64;
+/// Between two looks whether changes have come to all servers.
+const DECIDED_PAUSE_NS: Nanos = 1_000_000;
 
 /// `ListChanges`: what is not behind as it is here, as far as this server knows.
 pub fn list_changes(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = ListChangesRequest::from_bytes(params)?;
     core.check_backing()?;
-    core.list_changes(&request).encode(reply);
-    Ok(Progress::Done)
+    let decided = if request == LIST_INODES { core.decided_changes() } else { Vec::new() };
+    if decided.is_empty() {
+        core.list_changes(&request).encode(reply);
+        return Ok(Progress::Done);
+    }
+    let core = core.clone();
+    later(async move {
+        core.await_decided(&decided).await;
+        Ok(core.list_changes(&request))
+    })
 }
 
 /// The stages of a list of changes.
@@ -35,6 +46,7 @@ mod stages {
     pub const NAMES: u8 = 1;
     pub const RECORDS: u8 = 2;
     pub const INODES: u8 = 3;
+    pub const LINKS: u8 = 4;
 }
 
 /// Where the list of inodes begins that were changed. Those of which nobody knows whether they have their next place
@@ -45,7 +57,46 @@ pub const LIST_INODES: ListChangesRequest =
 pub const LIST_NAMES: ListChangesRequest =
     ListChangesRequest { stage: stages::NAMES, directory: 0, cursor: 0, name: Vec::new() };
 
+/// Where the list of names begins by which an inode is behind that has several.
+pub fn list_links(id: FileId) -> ListChangesRequest {
+    ListChangesRequest { stage: stages::LINKS, directory: id.0, cursor: 0, name: Vec::new() }
+}
+
 impl Core {
+    /// Changes over several servers that were answered, and may not have come to all of them.
+    pub(super) fn decided_changes(&self) -> Vec<u64> {
+        let tables = self.tables.borrow();
+        let decided = tables.intents.iter().filter(|(_, intent)| !matches!(intent, Intent::Reap { .. }));
+        decided.map(|(number, _)| *number).collect()
+    }
+
+    /// Waits until they have, so that a flush carries what its caller was told before it; for a moment at most, as a
+    /// server that they are to come to may be down.
+    pub(super) async fn await_decided(&self, decided: &[u64]) {
+        let limit = self.reactor.now() + WAIT_NS;
+        let is_under_way = || decided.iter().any(|number| self.tables.borrow().intents.contains_key(number));
+        while self.reactor.now() < limit && is_under_way() {
+            self.reactor.sleep(DECIDED_PAUSE_NS).await;
+        }
+    }
+
+    /// What all servers list from a position on.
+    pub(super) async fn list_all(
+        self: &Rc<Self>,
+        start: &ListChangesRequest,
+        take: &mut dyn FnMut(ChangedEntry),
+    ) -> Result<(), Failure> {
+        for server in 0..self.cluster.server_count() {
+            let mut from = start.clone();
+            while from.stage != stages::END {
+                let reply = self.changes_of(server, &from).await?;
+                reply.entries.into_iter().for_each(&mut *take);
+                from = reply.next;
+            }
+        }
+        Ok(())
+    }
+
     /// Some of what is not behind as it is here.
     pub(super) fn list_changes(self: &Rc<Self>, from: &ListChangesRequest) -> ListChangesReply {
         let tables = self.tables.borrow();
@@ -90,6 +141,21 @@ impl Core {
                 }
                 next.unwrap_or_else(|| at(stages::END, 0, 0))
             }
+            stages::LINKS => {
+                let mut next = None;
+                let links = tables.backing.links_from(FileId(from.directory), (from.cursor, &from.name));
+                for (directory, name, behind) in links {
+                    let (name, behind) = (name.to_vec(), behind.clone());
+                    if entries.len() == ENTRIES_MAX {
+                        next = Some(ListChangesRequest { cursor: directory.0, name, ..from.clone() });
+                        break;
+                    }
+                    let here = tables.names.get(directory, &name, cursor_of(directory, &name));
+                    let (id, kind) = here.map_or((None, Kind::File), |(id, kind)| (Some(id), kind));
+                    entries.push(ChangedEntry { directory, name, id, kind, behind, is_open: false, size: 0 });
+                }
+                next.unwrap_or_else(|| at(stages::END, 0, 0))
+            }
             _ => {
                 let written = tables.backing.written_from(from.directory, ENTRIES_MAX + 1);
                 let last = written.get(ENTRIES_MAX).copied();
@@ -97,7 +163,7 @@ impl Core {
                     let (directory, name, kind) = (FileId::default(), Vec::new(), Kind::File);
                     let (is_open, size) = self.rank_of(&tables, FileId(id));
                     let next = tables.backing.next(FileId(id)).filter(|_| tables.backing.place(FileId(id)).is_some());
-                    let next = next.map(|next| NextBehind { known: known_of(next), id: FileId(id) });
+                    let next = next.map(|next| NextBehind { known: next.known(), id: FileId(id) });
                     if next.is_some() {
                         self.begin_to_settle(FileId(id));
                     }

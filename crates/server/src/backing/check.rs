@@ -15,7 +15,6 @@
 //!    old as the interval.
 
 use super::carry::is_known;
-use super::table::known_of;
 use super::{BackingFault, add};
 use crate::core::{Core, Failure, Notice, all, until};
 use crate::handlers::names::unlink::drop_link;
@@ -28,7 +27,7 @@ use reactor::{Class, LocalFuture, Nanos};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use wire::messages::KnownBehind;
+use wire::messages::{CTIME_UNKNOWN, KnownBehind};
 use wire::{FileId, Kind};
 
 /// A request waits so long for what it has looked at again.
@@ -109,9 +108,12 @@ impl Core {
             return None;
         }
         let known = match tables.backing.difference(directory, name) {
-            None => id.is_from_behind().then(|| known_of(place)),
+            None => id.is_from_behind().then(|| place.known()),
             Some(behind) => behind.known.clone().filter(|_| behind.agrees(Some(id))),
         };
+        // One that is known by its number alone is one of several names: its place tells the rest.
+        let is_by_inode = |known: &KnownBehind| (known.inode, known.ctime) == (place.inode, CTIME_UNKNOWN);
+        let known = known.map(|known| if is_by_inode(&known) { place.known() } else { known });
         known.map(|known| AgreedName { id, known })
     }
 

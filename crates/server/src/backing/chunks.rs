@@ -359,7 +359,8 @@ impl Core {
 
 pub(super) fn is_same(identity: &Identity, place: &BackingPlace) -> bool {
     let Identity { device: _, inode, size, mtime, ctime } = *identity;
-    inode == place.inode && (place.is_being_written() || (size, mtime, ctime) == (place.size, place.mtime, place.ctime))
+    let is_same = (size, mtime) == (place.size, place.mtime) && (ctime == place.ctime || place.has_links);
+    inode == place.inode && (place.is_being_written() || is_same)
 }
 
 impl BackingUse {

@@ -9,18 +9,17 @@
 
 use super::BackingFault;
 use super::carry::{is_at, is_known, known_found, request_name, words};
-use super::table::known_of;
 use crate::core::{Core, Failure};
 use crate::process::options::ConflictPolicy;
 use reactor::backing::{BackingAttributes, BackingDirectory, FileKind, RenameMode};
 use reactor::log::{self, Level};
 use std::rc::Rc;
-use wire::messages::{CarryInodeRequest, KnownBehind, NameBehind};
+use wire::messages::{BackingPlace, CarryInodeRequest, KnownBehind, NameBehind};
 use wire::{Attributes, Status};
 
 /// Files that were put beside others that are remembered.
 const BESIDES_MAX: usize = 1024;
-const SOMEBODY: &str = "somebody else has changed it there";
+pub(super) const SOMEBODY: &str = "somebody else has changed it there";
 
 /// Ours that was put beside theirs. In memory alone: the next life writes it once more.
 pub struct Beside {
@@ -55,11 +54,11 @@ impl Core {
     /// Whether what has a name behind is what a wish may replace there.
     pub(super) fn may_be_replaced(&self, request: &CarryInodeRequest, found: &BackingAttributes) -> bool {
         let tables = self.tables.borrow();
-        let own = tables.backing.place(request.id).filter(|own| is_at(own, request)).map(known_of);
+        let own = tables.backing.place(request.id).filter(|own| is_at(own, request)).map(BackingPlace::known);
         // A name of our own is nobody else's.
         !self.checks_identity()
             || self.backing().has_fault(BackingFault::ReplacesOthers)
-            || request.is_parked
+            || request.is_parked()
             || request.known.as_ref().is_some_and(|known| is_known(found, known))
             || own.as_ref().is_some_and(|own| is_known(found, own))
     }

@@ -2,7 +2,7 @@
 //! (`Core::commit`), so that no way of changing something can forget it.
 
 use super::shares::FileChange;
-use super::table::{Standing, known_of};
+use super::table::Standing;
 use super::{BackingFault, EXTENDED_MARK};
 use crate::core::Core;
 use crate::journal::records::Record;
@@ -100,7 +100,7 @@ impl Core {
             (is_news && tables.backing.difference(directory, name).is_none()).then(|| OutlivedName {
                 directory,
                 name: name.to_vec(),
-                behind: NameBehind { known: Some(known_of(place)), next: None, same_as: *id },
+                behind: NameBehind { known: Some(place.known()), next: None, same_as: *id },
             })
         };
         records.iter().filter_map(outlived).collect()
@@ -172,7 +172,7 @@ fn derive_difference<'a>(
     let inode_behind = |id: FileId| {
         let place = tables.backing.place(id).filter(|_| core.cluster.home_of(id) == Some(core.index));
         let place = place.filter(|place| place.parent == directory && place.name() == name);
-        place.map(known_of)
+        place.map(BackingPlace::known)
     };
     if let Some(behind) = noted {
         let returns = new.and_then(inode_behind);

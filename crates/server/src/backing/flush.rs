@@ -4,6 +4,7 @@
 
 use super::add;
 use super::carry::reason_of;
+use super::change_list::LIST_INODES;
 use super::pace::Patience;
 use super::pass::Pass;
 use super::settled::SettledNames;
@@ -281,6 +282,9 @@ impl Core {
     ) -> Result<ListChangesReply, Failure> {
         if server == self.index {
             self.reactor.yield_now().await;
+            if *from == LIST_INODES {
+                self.await_decided(&self.decided_changes()).await;
+            }
             return Ok(self.list_changes(from));
         }
         self.peers.call(server, Operation::ListChanges, from, None).await

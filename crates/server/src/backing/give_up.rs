@@ -11,7 +11,6 @@
 
 use super::carry::{is_known, reason_of, words};
 use super::flush::WAIT_NS;
-use super::table::known_of;
 use super::wishes::{Wish, WishState};
 use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::{Progress, later, unlink};
@@ -187,7 +186,7 @@ impl Core {
         let tables = self.tables.borrow();
         let own = self.here(directory, name).and_then(|id| tables.backing.place(id));
         let own = own.filter(|place| place.parent == directory && place.name() == name);
-        own.is_none_or(|place| !is_known(found, &known_of(place)))
+        own.is_none_or(|place| !is_known(found, &place.known()))
     }
 
     /// Takes its name from what is here, as if somebody had removed it.

@@ -13,7 +13,7 @@
 
 use super::carry::{Carried, CarryTask, MovingPlace, is_known, known_found, words};
 use super::shares::{LOOKS_AT_ONCE, Target};
-use super::table::{Standing, TakenUp, known_of};
+use super::table::{Standing, TakenUp};
 use super::{BackingFault, joined};
 use crate::core::{Core, Failure};
 use crate::journal::records::Record;
@@ -55,7 +55,7 @@ impl Core {
     /// Whether a file is large enough, and something of it stays as it is behind.
     pub(super) fn may_be_in_place(&self, request: &CarryInodeRequest, old: &BackingPlace, size: u64) -> bool {
         let is_parked_here = self.is_hidden(old.name()) && old.parent == request.parent;
-        !request.is_parked
+        !request.is_parked()
             && old.inode != 0
             && (super::carry::is_at(old, request) || is_parked_here)
             && old.base.max(old.carried) > 0
@@ -86,7 +86,7 @@ impl Core {
         let attributes = &inode.attributes;
         let place = BackingPlace { path: share.path.clone(), ..old.clone() }.being_written();
         if !is_parked {
-            self.note_next(request, known_of(&place)).await?;
+            self.note_next(request, place.known()).await?;
         }
         if self.is_journal_low() {
             self.checkpoints.finished().wait().await;
@@ -118,8 +118,8 @@ impl Core {
             let known = known_found(&found.ok_or_else(|| words("somebody else has replaced it there meanwhile"))?);
             let KnownBehind { inode, size, mtime, ctime } = known;
             let place = BackingPlace { inode, size, mtime, ctime, base: self.base_of(file), ..place.clone() };
-            self.put_carried_here(file, place, &|| super::shares::CarriedShare::Unknown).await?;
-            Ok(known)
+            self.put_carried_here(file, place.clone(), &|| super::shares::CarriedShare::Unknown).await?;
+            Ok(place.known())
         };
         let updated: Result<KnownBehind, Failure> = updated.await;
         backing.moving.borrow_mut().remove(&file.0);
@@ -166,7 +166,7 @@ impl Core {
     ) -> Result<Option<(BackingFile, BackingAttributes)>, Failure> {
         let backing = self.backing();
         let found = backing.look_for(parent, name).await?;
-        let is_it = |found: &BackingAttributes| !self.checks_identity() || is_known(found, &known_of(old));
+        let is_it = |found: &BackingAttributes| !self.checks_identity() || is_known(found, &old.known());
         let Some(found) = found.filter(is_it) else { return Ok(None) };
         // One that is open still may be another one.
         for _ in 0..2 {

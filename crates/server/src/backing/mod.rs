@@ -49,6 +49,7 @@ mod give_up;
 mod grace;
 mod hidden;
 mod in_place;
+mod links;
 mod listed_names;
 mod listing;
 mod lost;
@@ -202,6 +203,8 @@ pub enum BackingFault {
     ForgetsEvicted,
     /// What somebody else has changed as well is forgotten here.
     ForgetsChanges,
+    /// A file that is written anew keeps its other names behind, which are those of the one before.
+    ForgetsLinks,
 }
 
 /// Numbers since the start.

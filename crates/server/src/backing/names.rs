@@ -229,6 +229,7 @@ impl Core {
             base: if kind == Kind::File { identity.size } else { 0 },
             carried: if kind == Kind::File { identity.size } else { 0 },
             chunk_size: attributes.layout.chunk_size,
+            has_links: false,
         };
         let inode = match kind {
             Kind::Directory => Inode::directory(attributes, directory),

@@ -5,7 +5,6 @@
 //! 2. What was concluded from an older note is not noted over a newer one (`have_noted_if`).
 
 use super::carry::request_name;
-use super::table::known_of;
 use crate::core::{Core, Failure};
 use crate::handlers::{Progress, later};
 use crate::journal::records::Record;
@@ -53,7 +52,7 @@ impl Core {
         behind: NameBehind,
     ) -> Result<(), Failure> {
         let server = self.cluster.dentry_server(directory, name);
-        let request = NoteBehindRequest { directory, name: name.to_vec(), behind, is_left: false, seen: None };
+        let request = NoteBehindRequest { directory, name: name.to_vec(), behind, kind: note_kinds::NOW, seen: None };
         self.send_note(server, request).await
     }
 
@@ -66,7 +65,7 @@ impl Core {
     ) -> Result<bool, Failure> {
         let server = self.cluster.dentry_server(directory, name);
         let (name, seen) = (name.to_vec(), Some(seen));
-        let request = NoteBehindRequest { directory, name, behind, is_left: false, seen };
+        let request = NoteBehindRequest { directory, name, behind, kind: note_kinds::NOW, seen };
         match self.send_note(server, request).await {
             Ok(()) => Ok(true),
             Err(failure) if failure.status == Status::Busy => Ok(false),
@@ -86,10 +85,20 @@ impl Core {
         if self.is_journal_low() {
             self.checkpoints.finished().wait().await;
         }
-        let NoteBehindRequest { directory, name, behind, is_left, seen } = request;
-        if is_left {
-            return self.note_left(directory, &name, behind);
+        // Of a link this server alone knows, and nothing there tells what was known of it.
+        let known = [request.behind.known.as_ref(), request.behind.next.as_ref().map(|next| &next.known)];
+        let is_by_inode = known.into_iter().flatten().any(|known| known.ctime == CTIME_UNKNOWN);
+        match request.kind {
+            note_kinds::NOW => self.note_there(request)?,
+            note_kinds::LEFT => self.note_left(request.directory, &request.name, request.behind)?,
+            note_kinds::LINKED => self.note_linked(request.directory, &request.name, request.behind)?,
+            _ => return Err(Status::BadMessage.into()),
         }
+        if is_by_inode { self.syncs.durable().await } else { Ok(()) }
+    }
+
+    fn note_there(self: &Rc<Self>, request: NoteBehindRequest) -> Result<(), Failure> {
+        let NoteBehindRequest { directory, name, behind, kind: _, seen } = request;
         if name.is_empty() {
             return self.change([Record::DirectoryForgotten(directory)]);
         }
@@ -152,6 +161,23 @@ impl Core {
         }
     }
 
+    /// What is known at a name counts by its inode from now on, if it is that of the note.
+    fn note_linked(self: &Rc<Self>, directory: FileId, name: &[u8], linked: NameBehind) -> Result<(), Failure> {
+        let behind = {
+            let tables = self.tables.borrow();
+            let here = tables.names.get(directory, name, cursor_of(directory, name));
+            let inode = |of: &NameBehind| of.known.as_ref().map(|known| known.inode);
+            match tables.backing.difference(directory, name) {
+                Some(noted) if noted.same_as == linked.same_as && inode(noted) == inode(&linked) => {
+                    NameBehind { known: linked.known, ..noted.clone() }
+                }
+                None if here.is_some_and(|(id, _)| id == linked.same_as) => linked,
+                _ => return Ok(()),
+            }
+        };
+        self.change([Record::DifferencePut { directory, name, behind }])
+    }
+
     /// Tells the name that an inode has behind, before it has another one there: a name that it keeps here differs
     /// then.
     pub(super) async fn leave(self: &Rc<Self>, id: FileId, directory: FileId, name: &[u8]) -> Result<(), Failure> {
@@ -162,11 +188,12 @@ impl Core {
         let Some(old) = old.filter(is_left) else { return Ok(()) };
         // A directory takes all with it, so that nothing is there.
         let is_directory = self.tables.borrow().inodes.kind(id) == Some(Kind::Directory);
-        let known = (!is_directory).then(|| known_of(&old));
+        let known = (!is_directory).then(|| old.known());
         let behind = NameBehind { known, next: None, same_as: id };
         let (directory, name) = (old.parent, old.name().to_vec());
         let server = self.cluster.dentry_server(directory, &name);
-        self.send_note(server, NoteBehindRequest { directory, name, behind, is_left: true, seen: None }).await
+        let request = NoteBehindRequest { directory, name, behind, kind: note_kinds::LEFT, seen: None };
+        self.send_note(server, request).await
     }
 }
 

@@ -176,7 +176,7 @@ impl Core {
         old: &BackingPlace,
     ) -> Result<bool, Failure> {
         // Its path is nobody's word: a directory above it may have been moved.
-        let key = |place: &BackingPlace| (place.parent, place.name().to_vec(), place.inode, place.ctime);
+        let key = |at: &BackingPlace| (at.parent, at.name().to_vec(), at.inode, at.ctime, at.has_links);
         let is_other = |place: &BackingPlace| key(place) != key(old);
         let Some(home) = self.cluster.home_of(file) else { return Ok(false) };
         let limit = self.reactor.now() + self.options.timeout;

@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use wire::FileId;
-use wire::messages::{BackingPlace, KnownBehind, NameBehind};
+use wire::messages::{BackingPlace, CTIME_UNKNOWN, NameBehind};
 
 /// What a chunk that is here is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -299,9 +299,13 @@ pub struct ListedDirectory {
 /// Names that differ, or did: what the tree has there.
 type Differences = BTreeMap<Box<[u8]>, NameBehind>;
 
-/// By what the tree knows what is at a place.
-pub fn known_of(place: &BackingPlace) -> KnownBehind {
-    KnownBehind { inode: place.inode, size: place.size, mtime: place.mtime, ctime: place.ctime }
+/// A name by which an inode is behind that may have several: inode, directory, name.
+pub type LinkBehind = (u64, u64, Box<[u8]>);
+
+/// The inode of which a record says that it is behind at its name, and is known by its number alone.
+fn linked_of(behind: &NameBehind) -> Option<u64> {
+    let is_by_inode = behind.known.as_ref().is_some_and(|known| known.ctime == CTIME_UNKNOWN);
+    (is_by_inode && behind.same_as != FileId::default()).then_some(behind.same_as.0)
 }
 
 /// How many there are of what, kept as it changes.
@@ -321,6 +325,9 @@ pub struct BackingTables {
     pub root: Option<RootIdentity>,
     taken_up: FastMap<u64, TakenUp>,
     differences: BTreeMap<u64, Differences>,
+    /// Those of them that say that an inode here is there under the name, and is known by its number alone: of one that
+    /// has several names behind all are here. By inode, directory and name.
+    links: BTreeSet<LinkBehind>,
     listed: FastMap<u64, ListedDirectory>,
     /// Where inodes of this server are going to be behind, with what a flush has written there: that may have happened.
     nexts: BTreeMap<u64, BackingPlace>,
@@ -576,16 +583,47 @@ impl BackingTables {
     }
 
     pub fn put_difference(&mut self, directory: FileId, name: &[u8], behind: NameBehind) {
+        let linked = linked_of(&behind);
         let before = self.differences.entry(directory.0).or_default().insert(name.into(), behind);
         self.recorded += u64::from(before.is_none());
+        let linked_before = before.as_ref().and_then(linked_of);
+        if linked_before != linked {
+            self.replace_link(directory, name, linked_before, linked);
+        }
+    }
+
+    fn replace_link(&mut self, directory: FileId, name: &[u8], before: Option<u64>, after: Option<u64>) {
+        if let Some(id) = before {
+            self.links.remove(&(id, directory.0, Box::from(name)));
+        }
+        if let Some(id) = after {
+            self.links.insert((id, directory.0, Box::from(name)));
+        }
+    }
+
+    /// Names by which an inode is behind that has several, from one on, in order.
+    pub fn links_from(
+        &self,
+        id: FileId,
+        (directory, name): (u64, &[u8]),
+    ) -> impl Iterator<Item = (FileId, &[u8], &NameBehind)> {
+        let start = (id.0, directory, Box::from(name));
+        let of_id = self.links.range(start..).take_while(move |(of, ..)| *of == id.0);
+        of_id.filter_map(|(_, directory, name)| {
+            let behind = self.differences.get(directory)?.get(name)?;
+            Some((FileId(*directory), &**name, behind))
+        })
     }
 
     pub fn remove_difference(&mut self, directory: FileId, name: &[u8]) {
         if let Some(names) = self.differences.get_mut(&directory.0) {
-            self.recorded -= u64::from(names.remove(name).is_some());
+            let before = names.remove(name);
+            self.recorded -= u64::from(before.is_some());
             if names.is_empty() {
                 self.differences.remove(&directory.0);
             }
+            let linked = before.as_ref().and_then(linked_of);
+            self.replace_link(directory, name, linked, None);
         }
     }
 
@@ -616,8 +654,10 @@ impl BackingTables {
     /// A directory is gone behind as well, and what is known of it and its names.
     pub fn forget_directory(&mut self, directory: FileId) {
         self.listed.remove(&directory.0);
-        let names = self.differences.remove(&directory.0);
-        self.recorded -= names.map_or(0, |names| names.len() as u64);
+        for (name, behind) in self.differences.remove(&directory.0).into_iter().flatten() {
+            self.recorded -= 1;
+            self.replace_link(directory, &name, linked_of(&behind), None);
+        }
         self.remove_place(directory);
     }
 
@@ -692,8 +732,12 @@ impl BackingTables {
                 && taken_up.count(Standing::Absent) == taken_up.absent
                 && taken_up.is_written == self.written.contains(id)
         };
+        let links = self
+            .differences()
+            .filter_map(|(directory, name, behind)| linked_of(behind).map(|id| (id, directory.0, Box::from(name))));
         counts == self.counts
             && recorded == self.recorded
+            && links.collect::<BTreeSet<LinkBehind>>() == self.links
             && written == self.written.len()
             && self.taken_up.iter().all(is_right)
     }
@@ -768,6 +812,7 @@ mod tests {
             base: 3 * 4096 + 1,
             carried: 1 << 50,
             chunk_size: 4096,
+            has_links: false,
         };
         let mut tables = BackingTables::default();
         tables.put_place(id, place);

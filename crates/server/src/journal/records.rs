@@ -710,8 +710,9 @@ pub mod tests {
             base: 3,
             carried: 3,
             chunk_size: 47_008,
+            has_links: true,
         };
-        let known = crate::backing::table::known_of(&place);
+        let known = place.known();
         vec![
             Record::DentryPut { parent: file, name: b"name", id: FileId::ROOT, kind: Kind::Symlink },
             Record::DentryDelete { parent: file, name: b"name" },

@@ -259,8 +259,8 @@ fn what_is_not_settled_is_listed() {
                 let told = reasons(&reply);
                 let is_told = |start: &str| told.iter().any(|line| line.starts_with(start));
                 let at = format!("seed {seed}, {policy:?}, round {round}: {told:?}");
-                assert!(is_told("directory: ") && is_told("second: "), "{at}");
                 let is_theirs = policy == ConflictPolicy::Theirs;
+                assert!(is_told("directory: ") && is_told("second: ") == is_theirs, "{at}");
                 assert_eq!((is_told("two: "), is_told("elsewhere: ")), (is_theirs, is_theirs), "{at}");
                 assert_eq!(is_told("d/large: "), !is_theirs, "{at}");
                 let paths = ["two", "elsewhere", "second", "directory", "d/large"].map(str::to_owned);
@@ -271,6 +271,7 @@ fn what_is_not_settled_is_listed() {
                 assert_eq!(view["two"], view["second"], "{at}");
                 assert_eq!(view["elsewhere"].as_ref(), Some(&files["small"]), "{at}");
                 assert_eq!(site.read("two") == Some(theirs("two")), is_theirs, "{at}");
+                assert_eq!(site.read("second"), view["second"].clone().filter(|_| !is_theirs), "{at}");
                 assert_eq!(site.read("d/large"), Some(theirs("d/large")), "{at}");
                 if is_theirs {
                     assert_eq!(view["d/large"], Some(theirs("d/large")), "{at}");

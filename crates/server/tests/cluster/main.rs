@@ -11,6 +11,7 @@ mod eviction;
 mod exactly_once;
 mod extended;
 mod flushing;
+mod links;
 mod listings;
 mod lists;
 mod lost_replies;

@@ -7,16 +7,16 @@
 //!    files take each other's names one of them is parked under a hidden name.
 //! 3. Nothing is removed that is not what is known to be there.
 
-use super::carry::{NOT_EMPTY, is_known, is_next, known_as, reason_of};
-use super::change_list::{LIST_INODES, LIST_NAMES};
-use super::flush::{Failures, FlushRun, MOVING_PAUSE_NS};
-use super::places::DirectoryBehind;
-use super::shared_syncs::SMALL_FILE_SIZE;
-use super::table::known_of;
-use super::{add, joined};
+mod removals;
+
+use crate::backing::carry::{NOT_EMPTY, is_next, known_as, reason_of};
+use crate::backing::change_list::{LIST_INODES, LIST_NAMES};
+use crate::backing::flush::{Failures, FlushRun, MOVING_PAUSE_NS};
+use crate::backing::links::OTHER_IS_CHANGED;
+use crate::backing::places::DirectoryBehind;
+use crate::backing::shared_syncs::SMALL_FILE_SIZE;
+use crate::backing::{add, joined};
 use crate::core::{Core, Failure};
-use crate::process::options::ConflictPolicy;
-use reactor::backing::{BackingAttributes, BackingDirectory, FileKind};
 use reactor::{Class, LocalFuture};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -69,8 +69,8 @@ pub struct Pass {
     noted: BTreeMap<(u64, Vec<u8>), NameBehind>,
     /// Inodes that were changed and keep their names, with whether they are open, and their sizes.
     written: BTreeMap<u64, (bool, u64)>,
-    /// Inodes whose names behind are not theirs here any more.
-    moved: BTreeSet<u64>,
+    /// Inodes with names behind that are not theirs here any more: directories and names.
+    moved: BTreeSet<(u64, u64, Vec<u8>)>,
     /// Where directories are behind.
     places: RefCell<BTreeMap<u64, DirectoryBehind>>,
     /// Files that are carried in this pass.
@@ -111,16 +111,16 @@ impl Pass {
                 unsettled.insert(id);
             }
         };
-        list(core, &LIST_INODES, &mut take_inode).await?;
+        core.list_all(&LIST_INODES, &mut take_inode).await?;
         pass.await_settled(unsettled).await?;
-        list(core, &LIST_NAMES, &mut |entry| pass.names.push(entry)).await?;
+        core.list_all(&LIST_NAMES, &mut |entry| pass.names.push(entry)).await?;
         pass.resolve_next().await?;
         let names = pass.names.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::Directory);
         pass.changed = names.filter_map(|(index, entry)| Some((entry.id?.0, index))).collect();
         for entry in &pass.names {
             let behind = &entry.behind;
             if behind.known.is_some() && behind.same_as != FileId::default() && entry.id != Some(behind.same_as) {
-                pass.moved.insert(behind.same_as.0);
+                pass.moved.insert((behind.same_as.0, entry.directory.0, entry.name.clone()));
             }
         }
         run.left.set((pass.names.len() + pass.written.len()) as u64);
@@ -213,7 +213,7 @@ impl Pass {
         };
         // One that has not ended well stands beside what was known before.
         let place = carried.place.filter(|_| carried.next.is_none());
-        Ok(place.filter(is_it).map_or_else(|| next.known.clone(), |place| known_of(&place)))
+        Ok(place.filter(is_it).map_or_else(|| next.known.clone(), |place| place.known()))
     }
 
     pub async fn work(self: &Rc<Self>) {
@@ -468,15 +468,10 @@ impl Pass {
         let has_place = |place: &&BackingPlace| place.inode != 0;
         let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
         let elsewhere = carried.place.as_ref().filter(has_place).filter(|place| !is_entry(place));
-        if let Some(place) = elsewhere.filter(|_| entry.kind != Kind::Directory) {
-            let is_moved = self.moved.contains(&id.0)
-                || self.core.is_hidden(place.name())
-                || self.core.ask_carried_of(place.parent).await?.names.is_none();
-            if !is_moved {
-                let words = format!("it is {} there, and second names of files are not carried yet", words_of(place));
-                return Err(Hindrance::Waits(words));
-            }
-        }
+        let way = match elsewhere.filter(|_| entry.kind != Kind::Directory) {
+            Some(place) if self.keeps_place(id, place).await? => carry_ways::LINK,
+            _ => carry_ways::PLACE,
+        };
         let now = match elsewhere {
             Some(place) => self.path_of(place, entry.kind, id).await?,
             None => None,
@@ -509,10 +504,13 @@ impl Pass {
             known = None;
         }
         let same_as = if known.is_some() { there } else { FileId::default() };
-        let wish = CarryInodeRequest { known, same_as, ..self.wish(id, entry.directory, path.clone()) };
+        let wish = CarryInodeRequest { known, same_as, way, ..self.wish(id, entry.directory, path.clone()) };
         match self.carry(wish).await {
             Err(Hindrance::Conflict) => return self.give_up(entry.directory, &entry.name, Some(id), &path).await,
-            carried => carried?,
+            other => other?,
+        }
+        if way == carry_ways::PLACE {
+            self.note_links_left(carried.place.as_ref());
         }
         if entry.kind == Kind::Directory {
             self.forget_paths();
@@ -521,6 +519,21 @@ impl Pass {
             }
         }
         Ok(true)
+    }
+
+    /// An inode that was behind at a place was carried. Its links there are for the next pass, if it was written anew.
+    fn note_links_left(&self, old: Option<&BackingPlace>) {
+        let has_links = old.is_some_and(|old| old.has_links);
+        self.waiting.set(self.waiting.get() + u64::from(has_links));
+    }
+
+    /// Whether a file stays where it is behind, so that another name here is one more there.
+    async fn keeps_place(&self, id: FileId, place: &BackingPlace) -> Result<bool, Failure> {
+        let is_moved = self.moved.contains(&(id.0, place.parent.0, place.name().to_vec()));
+        if is_moved && !place.has_links || self.core.is_hidden(place.name()) {
+            return Ok(false);
+        }
+        Ok(self.core.ask_carried_of(place.parent).await?.names.is_some())
     }
 
     /// A directory may have been made anew, or moved with all that is in it.
@@ -555,173 +568,11 @@ impl Pass {
         let opened = backing.open_known(directory).await.map_err(|error| backing.failure(error))?;
         let found = backing.look_for(&opened, &entry.name).await?;
         let Some(found) = found.filter(|found| found.identity.inode == place.inode) else { return Ok(false) };
-        let known = Some(known_as(&found, &known_of(place)));
+        let known = Some(known_as(&found, &place.known()));
         let behind = NameBehind { known, next: None, same_as: id };
         let noted = self.noted.get(&(entry.directory.0, entry.name.clone()));
         let seen = noted.unwrap_or(&entry.behind).clone();
         self.core.have_noted_if((entry.directory, &entry.name), behind, seen).await
-    }
-
-    /// Whether what has a name behind may lose it: it is gone here, or has another place, or is all here.
-    async fn check_free(&self, there: FileId, entry: &ChangedEntry) -> Result<(), Hindrance> {
-        let other = self.core.ask_carried_of(there).await?;
-        let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
-        // Its home may not have come to see that it was moved there.
-        let is_there = other.place.iter().chain(&other.next).any(is_entry);
-        match other.names {
-            Some(0) if is_there && other.is_needed => {
-                Err(Hindrance::Waits("what it was before is still open here, and not all of it is here".to_owned()))
-            }
-            Some(count) if is_there && count > 0 => Err(Hindrance::Occupied(GivesWay { id: there, directory: None })),
-            _ => Ok(()),
-        }
-    }
-
-    /// Takes away what has a name behind if it can't be replaced in one step: a directory by a file, or the other way.
-    async fn clear_other_kind(
-        &self,
-        entry: &ChangedEntry,
-        directory: &DirectoryBehind,
-        known: Option<&KnownBehind>,
-    ) -> Result<bool, Hindrance> {
-        let backing = self.core.backing();
-        let failed = |error| backing.failure(error);
-        let opened = backing.open_known(directory).await.map_err(failed)?;
-        let Some(found) = backing.look_for(&opened, &entry.name).await? else { return Ok(false) };
-        let is_directory = found.kind == FileKind::Directory;
-        if is_directory == (entry.kind == Kind::Directory) || known.is_none_or(|known| !is_known(&found, known)) {
-            return Ok(false);
-        }
-        self.remove_now(&opened, entry, is_directory).await?;
-        Ok(true)
-    }
-
-    async fn remove_now(
-        &self,
-        opened: &BackingDirectory,
-        entry: &ChangedEntry,
-        is_directory: bool,
-    ) -> Result<(), Hindrance> {
-        let backing = self.core.backing();
-        let removed = match is_directory {
-            true => opened.remove_directory(&entry.name).await,
-            false => opened.remove(&entry.name).await,
-        };
-        match removed {
-            Err(error) if error.is_not_empty() => {
-                return Err(Hindrance::Waits(NOT_EMPTY.to_owned()));
-            }
-            Err(error) if !error.is_not_found() => return Err(backing.failure(error).into()),
-            _ => {}
-        }
-        backing.sync_names(opened).await?;
-        self.note_gone(entry, is_directory).await
-    }
-
-    async fn note_gone(&self, entry: &ChangedEntry, is_directory: bool) -> Result<(), Hindrance> {
-        let behind = NameBehind { known: None, next: None, same_as: FileId::default() };
-        self.core.have_noted(entry.directory, &entry.name, behind).await?;
-        if is_directory { self.forget_directory(entry.behind.same_as, entry).await } else { Ok(()) }
-    }
-
-    /// Has everybody forget what was in a directory that is gone here and behind, where it had this entry.
-    async fn forget_directory(&self, gone: FileId, entry: &ChangedEntry) -> Result<(), Hindrance> {
-        if gone == FileId::default() {
-            return Ok(());
-        }
-        // What lives on elsewhere has a place of its own. And what an earlier flush has moved, or was about to move, is
-        // behind still, with what is in it, though the name that it had before is gone.
-        let carried = self.core.ask_carried_of(gone).await?;
-        let is_elsewhere = |place: &BackingPlace| (place.parent, place.name()) != (entry.directory, &*entry.name);
-        if carried.names.is_some() || carried.place.iter().chain(&carried.next).any(is_elsewhere) {
-            return Ok(());
-        }
-        for server in 0..self.core.cluster.server_count() {
-            let behind = NameBehind { known: None, next: None, same_as: FileId::default() };
-            let request = NoteBehindRequest { directory: gone, name: Vec::new(), behind, is_left: false, seen: None };
-            self.core.send_note(server, request).await?;
-        }
-        Ok(())
-    }
-
-    /// Removes a name behind that is none here any more.
-    async fn remove_step(&self, entry: &ChangedEntry) -> StepResult {
-        if entry.behind.next.is_some() {
-            return Err(Hindrance::Waits("it is being carried by an earlier flush".to_owned()));
-        }
-        let Some(known) = &entry.behind.known else { return Ok(false) };
-        let Some(directory) = self.directory_place(entry.directory).await? else {
-            // The directory is gone, and nothing is remembered of it but on one server.
-            self.forget(entry).await?;
-            return Ok(true);
-        };
-        let path = joined(&directory.path, &entry.name);
-        if !self.is_wanted(&path) {
-            return Ok(false);
-        }
-        if entry.behind.same_as != FileId::default() {
-            match self.check_free(entry.behind.same_as, entry).await {
-                Err(Hindrance::Occupied(_)) => {
-                    let words = "it has another name here, under which it is not carried yet".to_owned();
-                    return Err(Hindrance::Waits(words));
-                }
-                other => other?,
-            }
-        }
-        let backing = self.core.backing();
-        let opened = match backing.open_known(&directory).await {
-            // Where another one is there, ours may come back, and what is stale may be there still.
-            Err(error) if error.is_missing() => {
-                // What an earlier flush began may have moved it since it was asked where it is.
-                self.forget_paths();
-                let now = self.directory_place(entry.directory).await?;
-                if now.is_some_and(|now| now.path != directory.path) {
-                    return Err(Hindrance::Waits("its directory was moved there meanwhile".to_owned()));
-                }
-                self.note_gone(entry, false).await?;
-                return Ok(true);
-            }
-            other => other.map_err(|error| backing.failure(error))?,
-        };
-        match backing.look_for(&opened, &entry.name).await? {
-            None => {
-                // Whoever removed it may not have come to see that it is durable.
-                backing.sync_names(&opened).await?;
-                self.note_gone(entry, true).await?;
-            }
-            Some(found) if !is_known(&found, known) => {
-                return self.settle_removal(entry, &opened, &path, found).await;
-            }
-            Some(found) => self.remove_now(&opened, entry, found.kind == FileKind::Directory).await?,
-        }
-        Ok(true)
-    }
-
-    /// Somebody else has changed what is to be removed.
-    async fn settle_removal(
-        &self,
-        entry: &ChangedEntry,
-        opened: &BackingDirectory,
-        path: &[u8],
-        found: BackingAttributes,
-    ) -> StepResult {
-        match self.core.backing().on_conflict {
-            ConflictPolicy::Ours if found.kind != FileKind::Directory => {
-                let words = self.core.move_aside((opened, &entry.name), path, &found).await?;
-                self.core.backing().settled.note(path, &words);
-                self.note_gone(entry, false).await?;
-                Ok(true)
-            }
-            ConflictPolicy::Theirs if found.kind != FileKind::Directory => {
-                self.give_up(entry.directory, &entry.name, None, path).await
-            }
-            _ => Err(Hindrance::Failed(b"somebody else has changed it there, so it is not removed".to_vec())),
-        }
-    }
-
-    async fn forget(&self, entry: &ChangedEntry) -> Result<(), Failure> {
-        let behind = NameBehind { known: None, next: None, same_as: FileId::default() };
-        self.core.have_noted(entry.directory, &entry.name, behind).await
     }
 
     /// Carries a file that was changed and has the name that it has behind.
@@ -749,7 +600,10 @@ impl Pass {
                 carried = self.give_up(place.parent, place.name(), Some(id), &path).await.map(drop);
             }
             match carried {
-                Ok(()) => Ok(Some((path, None))),
+                Ok(()) => {
+                    self.note_links_left(Some(&place));
+                    Ok(Some((path, None)))
+                }
                 Err(hindrance) => Ok(Some((path, Some(hindrance)))),
             }
         };
@@ -771,15 +625,15 @@ impl Pass {
             path,
             known: None,
             same_as,
-            is_parked: false,
+            way: carry_ways::PLACE,
             patience: flush_patience::NONE,
         }
     }
 
     async fn carry(&self, mut request: CarryInodeRequest) -> Result<(), Hindrance> {
         let id = request.id;
-        if !self.taken.borrow_mut().insert(id.0) {
-            return Err(Hindrance::Waits("second names of files are not carried yet".to_owned()));
+        if !request.is_link() && !self.taken.borrow_mut().insert(id.0) {
+            return Err(Hindrance::Waits("it is carried by another name first".to_owned()));
         }
         let home = self.core.cluster.home_of(id).ok_or(Failure::from(Status::BadMessage))?;
         let bytes = BytesUnderWay { core: &self.core, run: &self.run, bytes: Cell::new(0) };
@@ -801,8 +655,14 @@ impl Pass {
                     self.run.bytes.set(self.run.bytes.get() + reply.bytes);
                     return Ok(());
                 }
-                _ if reply.reason == NOT_EMPTY.as_bytes() => return Err(Hindrance::Waits(NOT_EMPTY.to_owned())),
-                _ => return Err(Hindrance::Failed(reply.reason)),
+                _ => {
+                    let waits =
+                        [NOT_EMPTY, OTHER_IS_CHANGED].into_iter().find(|words| words.as_bytes() == reply.reason);
+                    return Err(match waits {
+                        Some(words) => Hindrance::Waits(words.to_owned()),
+                        None => Hindrance::Failed(reply.reason),
+                    });
+                }
             }
         }
     }
@@ -826,23 +686,10 @@ impl Pass {
         let directory = self.directory_place(parent).await?.ok_or(Failure::from(Status::StaleFile))?;
         let hidden = joined(&directory.path, &self.core.parked_name(id));
         self.taken.borrow_mut().remove(&id.0);
-        let parked = self.carry(CarryInodeRequest { is_parked: true, ..self.wish(id, parent, hidden) }).await;
+        let parked = self.carry(CarryInodeRequest { way: carry_ways::PARKED, ..self.wish(id, parent, hidden) }).await;
         self.forget_paths();
         parked
     }
-}
-
-/// What all servers list from a position on.
-async fn list(core: &Rc<Core>, start: &ListChangesRequest, take: &mut dyn FnMut(ChangedEntry)) -> Result<(), Failure> {
-    for server in 0..core.cluster.server_count() {
-        let mut from = start.clone();
-        while from.stage != 0 {
-            let reply = core.changes_of(server, &from).await?;
-            reply.entries.into_iter().for_each(&mut *take);
-            from = reply.next;
-        }
-    }
-    Ok(())
 }
 
 /// What was written so far of one inode that is being carried.
@@ -865,8 +712,4 @@ impl Drop for BytesUnderWay<'_> {
     fn drop(&mut self) {
         self.note(0);
     }
-}
-
-fn words_of(place: &BackingPlace) -> String {
-    place.path.escape_ascii().to_string()
 }

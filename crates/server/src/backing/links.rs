@@ -1,0 +1,182 @@
+//! Several names of one inode, at its home. One of them is its place, by which it is carried and fetched; the others are
+//! hard links to what is there. A file that is written anew has another inode behind: its other names are told, differ
+//! then, and are linked to it again.
+//!
+//! Invariants
+//! 1. Before the first link is made the home has journalled that there are links (`BackingPlace::has_links`), and the
+//!    name of the place that it is known by its inode: from then on a change of any name moves the ctime of all.
+//! 2. A record that says that an inode is behind at a name other than its place is true of the inode behind that the
+//!    place has: whoever gives the place another one parts the links from it first.
+//! 3. A link that was made is found by the inode number of the place, whoever made it; so who was cut off begins anew.
+
+use super::BackingFault;
+use super::carry::{Carried, is_known, request_name, words};
+use super::change_list::list_links;
+use super::conflicts::SOMEBODY;
+use crate::core::{Core, Failure};
+use crate::journal::records::Record;
+use crate::process::options::ConflictPolicy;
+use reactor::backing::{BackingAttributes, BackingDirectory, FileKind, RenameMode};
+use std::rc::Rc;
+use wire::FileId;
+use wire::messages::*;
+
+/// What has to wait until the file has its place again.
+pub const OTHER_IS_CHANGED: &str = "somebody else has changed the file there of which it is a second name";
+/// Times that the names of an inode are listed anew where one of them was changed meanwhile.
+const ROUNDS_MAX: u32 = 8;
+
+impl Core {
+    /// All names by which an inode is behind that has several, but for its place.
+    pub(super) async fn links_of(self: &Rc<Self>, id: FileId) -> Result<Vec<ChangedEntry>, Failure> {
+        let mut links = Vec::new();
+        self.list_all(&list_links(id), &mut |link| links.push(link)).await?;
+        Ok(links)
+    }
+
+    /// What is behind at the place of an inode is about to be another inode: its other names are not behind then.
+    pub(super) async fn part_links(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<(), Failure> {
+        let place = self.tables.borrow().backing.place(request.id).cloned();
+        let forgets = self.backing().has_fault(BackingFault::ForgetsLinks);
+        let Some(place) = place.filter(|place| place.has_links && !forgets) else { return Ok(()) };
+        // The place itself is left when the inode has another one.
+        let of_request = [(request.parent, request_name(request)), (place.parent, place.name())];
+        let is_other = |link: &ChangedEntry| !of_request.contains(&(link.directory, &*link.name));
+        for _ in 0..ROUNDS_MAX {
+            let mut is_whole = true;
+            for link in self.links_of(request.id).await?.into_iter().filter(is_other) {
+                let parted = NameBehind { same_as: FileId::default(), ..link.behind.clone() };
+                is_whole &= self.have_noted_if((link.directory, &link.name), parted, link.behind).await?;
+            }
+            if is_whole {
+                return Ok(());
+            }
+        }
+        Err(words("its other names are changed all the time"))
+    }
+
+    /// Has what is behind at the place of an inode another name there.
+    pub(super) async fn carry_link(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<Carried, Failure> {
+        let backing = self.backing();
+        let place = self.tables.borrow().backing.place(request.id).cloned().filter(|place| place.inode != 0);
+        let place = place.ok_or_else(|| words("the file is not there yet of which it is a second name"))?;
+        let source = self.open_parent_of(&place).await?;
+        let is_it = |found: &BackingAttributes| !self.checks_identity() || is_known(found, &place.known());
+        if !backing.look_for(&source, place.name()).await?.is_some_and(|found| is_it(&found)) {
+            return Err(words(OTHER_IS_CHANGED));
+        }
+        self.know_links(request.id, &place).await?;
+        let is_linked = |found: &BackingAttributes| found.identity.inode == place.inode;
+        let (parent, _, name) = self.open_parent(request).await?;
+        let found = backing.look_for(&parent, name).await?;
+        let mut settled = Vec::new();
+        if found.as_ref().is_some_and(is_linked) {
+            // Whoever has made it may not have come to see that it is durable.
+            backing.sync_names(&parent).await?;
+        } else if request.way == carry_ways::LINK_AS_PLACE {
+            return Err(words(format!("{SOMEBODY}, and it is the last name of a file")));
+        } else {
+            let replaced = match found {
+                Some(theirs) if !self.may_be_replaced(request, &theirs) => {
+                    settled = self.settle_link_conflict(request, (&parent, name), &theirs).await?;
+                    None
+                }
+                found => found,
+            };
+            self.make_link(request, (&source, &parent, name), &place, replaced.is_some()).await?;
+        }
+        let known = place.known().by_inode();
+        self.note_now(request, &known).await?;
+        if request.way == carry_ways::LINK_AS_PLACE {
+            // What it was known by there moves with what becomes of it here.
+            self.note_linked_place(request.id, &place).await?;
+            let (parent, path) = (request.parent, request.path.clone());
+            let now = self.tables.borrow().backing.place(request.id).cloned().filter(|now| now.inode == place.inode);
+            let now = now.ok_or_else(|| words("it was given another place meanwhile"))?;
+            self.change([Record::PlacePut { id: request.id, place: BackingPlace { parent, path, ..now } }])?;
+            self.syncs.durable().await?;
+        }
+        Ok(Carried { known, settled })
+    }
+
+    /// Notes that an inode has several names behind, before it has.
+    async fn know_links(self: &Rc<Self>, id: FileId, place: &BackingPlace) -> Result<(), Failure> {
+        if place.has_links {
+            return Ok(());
+        }
+        if self.is_journal_low() {
+            self.checkpoints.finished().wait().await;
+        }
+        let now = self.tables.borrow().backing.place(id).cloned().filter(|now| now.inode == place.inode);
+        let now = now.ok_or_else(|| words("it was given another place meanwhile"))?;
+        self.change([Record::PlacePut { id, place: BackingPlace { has_links: true, ..now } }])?;
+        self.syncs.durable().await?;
+        self.note_linked_place(id, place).await
+    }
+
+    /// Has the server of the name that is an inode's place know it by its number.
+    async fn note_linked_place(self: &Rc<Self>, id: FileId, place: &BackingPlace) -> Result<(), Failure> {
+        let (directory, name) = (place.parent, place.name().to_vec());
+        let behind = NameBehind { known: Some(place.known().by_inode()), next: None, same_as: id };
+        let server = self.cluster.dentry_server(directory, &name);
+        self.send_note(server, NoteBehindRequest { directory, name, behind, kind: note_kinds::LINKED, seen: None })
+            .await
+    }
+
+    /// Somebody else has the name that a link is to have. Returns what became of that, if the name is free now.
+    async fn settle_link_conflict(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        at: (&BackingDirectory, &[u8]),
+        theirs: &BackingAttributes,
+    ) -> Result<Vec<u8>, Failure> {
+        let takes = self.backing().on_conflict == ConflictPolicy::Ours && theirs.kind != FileKind::Directory;
+        match takes {
+            true => self.move_aside(at, &request.path, theirs).await,
+            false => Err(words(format!("{SOMEBODY}; it is a second name of a file, which is there by its other one"))),
+        }
+    }
+
+    async fn make_link(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        (source, parent, name): (&BackingDirectory, &BackingDirectory, &[u8]),
+        place: &BackingPlace,
+        replaces: bool,
+    ) -> Result<(), Failure> {
+        let backing = self.backing();
+        self.note_next(request, place.known().by_inode()).await?;
+        let hidden = self.hidden_name(request.id);
+        let made = async {
+            backing.remove_hidden(parent, &hidden).await?;
+            let linked = source.link(place.name(), parent, &hidden).await;
+            // It may have happened all the same.
+            let found = backing.look_for(parent, &hidden).await?;
+            match (found, linked) {
+                (Some(found), _) if found.identity.inode == place.inode => {}
+                (_, Err(error)) if error.is_no_link() => {
+                    return Err(words(format!("it is a second name of a file, and no hard link can be made: {error}")));
+                }
+                (_, Err(error)) => return Err(backing.failure(error)),
+                (_, Ok(())) => return Err(words("somebody else is changing its other name there")),
+            }
+            let renamed = match replaces {
+                true => parent.rename(&hidden, parent, name, RenameMode::Replace).await,
+                false => parent.rename_new(&hidden, parent, name).await,
+            };
+            match backing.look_for(parent, name).await? {
+                Some(found) if found.identity.inode == place.inode => Ok(()),
+                _ => Err(renamed.err().map_or_else(
+                    || words("somebody else is changing the same name there"),
+                    |error| if error.is_taken() { words(SOMEBODY) } else { backing.failure(error) },
+                )),
+            }
+        };
+        if let Err(failure) = made.await {
+            // It goes with the next attempt, if not now. Whether the name has it all the same is found out then.
+            let _: Result<(), Failure> = backing.remove_hidden(parent, &hidden).await;
+            return Err(failure);
+        }
+        backing.sync_names(parent).await
+    }
+}
