@@ -39,7 +39,7 @@ message! {
     }
 }
 
-/// Of something of which the inode counts alone: a flush writes to it where it is, or it is one of several names.
+/// Of something of which the inode counts alone, for a flush writes to it where it is.
 pub const CTIME_UNKNOWN: i64 = i64::MAX;
 /// Of a file whose other names are changed by flushes: its size and its mtime count.
 pub const CTIME_OF_LINKS: i64 = i64::MAX - 1;
@@ -67,8 +67,8 @@ impl BackingPlace {
 
     /// By what the tree knows what is there.
     pub fn known(&self) -> KnownBehind {
-        let ctime = if self.has_links && !self.is_being_written() { CTIME_OF_LINKS } else { self.ctime };
-        KnownBehind { inode: self.inode, size: self.size, mtime: self.mtime, ctime }
+        let known = KnownBehind { inode: self.inode, size: self.size, mtime: self.mtime, ctime: self.ctime };
+        if self.has_links { known.of_links() } else { known }
     }
 }
 
@@ -87,6 +87,16 @@ impl KnownBehind {
     /// The same by its inode alone.
     pub fn by_inode(&self) -> KnownBehind {
         KnownBehind { inode: self.inode, size: self.size, mtime: 0, ctime: CTIME_UNKNOWN }
+    }
+
+    /// The same of one of several names.
+    pub fn of_links(&self) -> KnownBehind {
+        KnownBehind { ctime: if self.ctime == CTIME_UNKNOWN { CTIME_UNKNOWN } else { CTIME_OF_LINKS }, ..self.clone() }
+    }
+
+    /// Whether the inode may have other names that are changed here.
+    pub fn may_have_links(&self) -> bool {
+        matches!(self.ctime, CTIME_UNKNOWN | CTIME_OF_LINKS)
     }
 }
 
@@ -446,8 +456,7 @@ pub mod note_kinds {
     pub const NOW: u8 = 0;
     /// The inode that is the same is behind elsewhere from now on: what is known there is nothing's, if it was that's.
     pub const LEFT: u8 = 1;
-    /// The inode that is the same has other names there as well: what is known there is known by its inode alone, if it
-    /// is that's.
+    /// The inode that is the same has other names there as well: so it is known there, if it is that's.
     pub const LINKED: u8 = 2;
 }
 

@@ -27,7 +27,7 @@ use reactor::{Class, LocalFuture, Nanos};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use wire::messages::{CTIME_UNKNOWN, KnownBehind};
+use wire::messages::KnownBehind;
 use wire::{FileId, Kind};
 
 /// A request waits so long for what it has looked at again.
@@ -111,9 +111,9 @@ impl Core {
             None => id.is_from_behind().then(|| place.known()),
             Some(behind) => behind.known.clone().filter(|_| behind.agrees(Some(id))),
         };
-        // One that is known by its number alone is one of several names: its place tells the rest.
-        let is_by_inode = |known: &KnownBehind| (known.inode, known.ctime) == (place.inode, CTIME_UNKNOWN);
-        let known = known.map(|known| if is_by_inode(&known) { place.known() } else { known });
+        // Of one of several names the place tells what all of them are known by.
+        let is_link = |known: &KnownBehind| known.inode == place.inode && known.may_have_links();
+        let known = known.map(|known| if is_link(&known) { place.known() } else { known });
         known.map(|known| AgreedName { id, known })
     }
 

@@ -91,6 +91,7 @@ impl Core {
         if self.is_journal_low() {
             self.checkpoints.finished().wait().await;
         }
+        self.note_links(request, &|link| NameBehind { known: Some(place.known()), ..link }).await?;
         self.change([Record::NextPut { id: file, place: place.clone() }])?;
         self.syncs.durable().await?;
         let moving = MovingPlace { place: Some(place.clone()), ..MovingPlace::default() };
@@ -119,6 +120,7 @@ impl Core {
             let KnownBehind { inode, size, mtime, ctime } = known;
             let place = BackingPlace { inode, size, mtime, ctime, base: self.base_of(file), ..place.clone() };
             self.put_carried_here(file, place.clone(), &|| super::shares::CarriedShare::Unknown).await?;
+            self.note_links(request, &|link| NameBehind { known: Some(place.known()), ..link }).await?;
             Ok(place.known())
         };
         let updated: Result<KnownBehind, Failure> = updated.await;

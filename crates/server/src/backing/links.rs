@@ -1,13 +1,14 @@
-//! Several names of one inode, at its home. One of them is its place, by which it is carried and fetched; the others are
-//! hard links to what is there. A file that is written anew has another inode behind: its other names are told, differ
-//! then, and are linked to it again.
+//! Several names of one inode, at its home. One of them is its place, by which it is carried and fetched; the others
+//! are hard links to what is there. A file that is written anew has another inode behind: its other names are told,
+//! differ then, and are linked to it again.
 //!
 //! Invariants
 //! 1. Before the first link is made the home has journalled that there are links (`BackingPlace::has_links`), and the
-//!    name of the place that it is known by its inode: from then on a change of any name moves the ctime of all.
+//!    name of the place that it is one of several: from then on a change of any name moves the ctime of all.
 //! 2. A record that says that an inode is behind at a name other than its place is true of the inode behind that the
 //!    place has: whoever gives the place another one parts the links from it first.
-//! 3. A link that was made is found by the inode number of the place, whoever made it; so who was cut off begins anew.
+//! 3. While a file is written to where it is its links are known by their inode alone, as its place is.
+//! 4. A link that was made is found by the inode number of the place, whoever made it; so who was cut off begins anew.
 
 use super::BackingFault;
 use super::carry::{Carried, is_known, request_name, words};
@@ -36,17 +37,29 @@ impl Core {
 
     /// What is behind at the place of an inode is about to be another inode: its other names are not behind then.
     pub(super) async fn part_links(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<(), Failure> {
+        if self.backing().has_fault(BackingFault::ForgetsLinks) {
+            return Ok(());
+        }
+        self.note_links(request, &|link| NameBehind { same_as: FileId::default(), ..link }).await
+    }
+
+    /// Changes what is noted at all names by which an inode is behind, but for its place.
+    pub(super) async fn note_links(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        note: &dyn Fn(NameBehind) -> NameBehind,
+    ) -> Result<(), Failure> {
         let place = self.tables.borrow().backing.place(request.id).cloned();
-        let forgets = self.backing().has_fault(BackingFault::ForgetsLinks);
-        let Some(place) = place.filter(|place| place.has_links && !forgets) else { return Ok(()) };
+        let Some(place) = place.filter(|place| place.has_links) else { return Ok(()) };
         // The place itself is left when the inode has another one.
         let of_request = [(request.parent, request_name(request)), (place.parent, place.name())];
         let is_other = |link: &ChangedEntry| !of_request.contains(&(link.directory, &*link.name));
         for _ in 0..ROUNDS_MAX {
             let mut is_whole = true;
             for link in self.links_of(request.id).await?.into_iter().filter(is_other) {
-                let parted = NameBehind { same_as: FileId::default(), ..link.behind.clone() };
-                is_whole &= self.have_noted_if((link.directory, &link.name), parted, link.behind).await?;
+                let noted = note(link.behind.clone());
+                is_whole &= noted == link.behind
+                    || self.have_noted_if((link.directory, &link.name), noted, link.behind).await?;
             }
             if is_whole {
                 return Ok(());
@@ -85,7 +98,7 @@ impl Core {
             };
             self.make_link(request, (&source, &parent, name), &place, replaced.is_some()).await?;
         }
-        let known = place.known().by_inode();
+        let known = place.known().of_links();
         self.note_now(request, &known).await?;
         if request.way == carry_ways::LINK_AS_PLACE {
             // What it was known by there moves with what becomes of it here.
@@ -114,10 +127,10 @@ impl Core {
         self.note_linked_place(id, place).await
     }
 
-    /// Has the server of the name that is an inode's place know it by its number.
+    /// Has the server of the name that is an inode's place know that there are others.
     async fn note_linked_place(self: &Rc<Self>, id: FileId, place: &BackingPlace) -> Result<(), Failure> {
         let (directory, name) = (place.parent, place.name().to_vec());
-        let behind = NameBehind { known: Some(place.known().by_inode()), next: None, same_as: id };
+        let behind = NameBehind { known: Some(place.known().of_links()), next: None, same_as: id };
         let server = self.cluster.dentry_server(directory, &name);
         self.send_note(server, NoteBehindRequest { directory, name, behind, kind: note_kinds::LINKED, seen: None })
             .await
@@ -145,7 +158,7 @@ impl Core {
         replaces: bool,
     ) -> Result<(), Failure> {
         let backing = self.backing();
-        self.note_next(request, place.known().by_inode()).await?;
+        self.note_next(request, place.known().of_links()).await?;
         let hidden = self.hidden_name(request.id);
         let made = async {
             backing.remove_hidden(parent, &hidden).await?;

@@ -87,14 +87,14 @@ impl Core {
         }
         // Of a link this server alone knows, and nothing there tells what was known of it.
         let known = [request.behind.known.as_ref(), request.behind.next.as_ref().map(|next| &next.known)];
-        let is_by_inode = known.into_iter().flatten().any(|known| known.ctime == CTIME_UNKNOWN);
+        let may_have_links = known.into_iter().flatten().any(KnownBehind::may_have_links);
         match request.kind {
             note_kinds::NOW => self.note_there(request)?,
             note_kinds::LEFT => self.note_left(request.directory, &request.name, request.behind)?,
             note_kinds::LINKED => self.note_linked(request.directory, &request.name, request.behind)?,
             _ => return Err(Status::BadMessage.into()),
         }
-        if is_by_inode { self.syncs.durable().await } else { Ok(()) }
+        if may_have_links { self.syncs.durable().await } else { Ok(()) }
     }
 
     fn note_there(self: &Rc<Self>, request: NoteBehindRequest) -> Result<(), Failure> {
@@ -161,7 +161,7 @@ impl Core {
         }
     }
 
-    /// What is known at a name counts by its inode from now on, if it is that of the note.
+    /// What is known at a name is known as one of several from now on, if it is that of the note.
     fn note_linked(self: &Rc<Self>, directory: FileId, name: &[u8], linked: NameBehind) -> Result<(), Failure> {
         let behind = {
             let tables = self.tables.borrow();

@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use wire::FileId;
-use wire::messages::{BackingPlace, CTIME_UNKNOWN, NameBehind};
+use wire::messages::{BackingPlace, KnownBehind, NameBehind};
 
 /// What a chunk that is here is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -302,10 +302,10 @@ type Differences = BTreeMap<Box<[u8]>, NameBehind>;
 /// A name by which an inode is behind that may have several: inode, directory, name.
 pub type LinkBehind = (u64, u64, Box<[u8]>);
 
-/// The inode of which a record says that it is behind at its name, and is known by its number alone.
+/// The inode of which a record says that it is behind at its name, and may be so at others.
 fn linked_of(behind: &NameBehind) -> Option<u64> {
-    let is_by_inode = behind.known.as_ref().is_some_and(|known| known.ctime == CTIME_UNKNOWN);
-    (is_by_inode && behind.same_as != FileId::default()).then_some(behind.same_as.0)
+    let may_have_links = behind.known.as_ref().is_some_and(KnownBehind::may_have_links);
+    (may_have_links && behind.same_as != FileId::default()).then_some(behind.same_as.0)
 }
 
 /// How many there are of what, kept as it changes.
@@ -325,8 +325,8 @@ pub struct BackingTables {
     pub root: Option<RootIdentity>,
     taken_up: FastMap<u64, TakenUp>,
     differences: BTreeMap<u64, Differences>,
-    /// Those of them that say that an inode here is there under the name, and is known by its number alone: of one that
-    /// has several names behind all are here. By inode, directory and name.
+    /// Those of them that say that an inode here is there under the name, and may be so under others: of one that has
+    /// several names behind all are here. By inode, directory and name.
     links: BTreeSet<LinkBehind>,
     listed: FastMap<u64, ListedDirectory>,
     /// Where inodes of this server are going to be behind, with what a flush has written there: that may have happened.

@@ -177,6 +177,47 @@ fn names_go_one_by_one() {
     }
 }
 
+/// Goal: a file that was moved here is moved there, and nothing of it is written again, as large as it may be; where no
+/// links are made it is written anew.
+#[test]
+fn moved_files_are_not_written_again() {
+    for (seed, makes_links) in (0..12).flat_map(|seed| [(seed, true), (seed, false)]) {
+        let test = over_a_site(seed, u64::MAX);
+        let caller = test.caller(0, 1);
+        let at = format!("seed {seed}, links: {makes_links}");
+        let (own, bytes) = (caller.clone(), pattern(1, 10_000));
+        let first = bytes.clone();
+        test.run(0, async move {
+            let made = own.create(ROOT, "made").await.expect("made");
+            write(&own, &made, 0, &first).await;
+        });
+        flush_all(&test, &caller, &at);
+        if !makes_links {
+            test.world.fail_backing("", Some("link"), EPERM, None);
+        }
+        let own = caller.clone();
+        let written = test.world.backing_bytes_written();
+        test.run(0, async move {
+            let d = find(&own, "d").await.expect("there").id;
+            own.rename_to((d, "there"), (ROOT, "there"), 0).await.expect("renamed");
+            own.rename_to((ROOT, "made"), (d, "made"), 0).await.expect("renamed");
+        });
+        flush_all(&test, &caller, &at);
+        let again = test.world.backing_bytes_written() - written;
+        assert_eq!(again, if makes_links { 0 } else { 19_000 }, "{at}");
+        let site = test.world.outsider();
+        assert_eq!(
+            (site.list(""), site.list("d")),
+            (vec![b"d".to_vec(), b"there".to_vec()], vec![b"made".to_vec()]),
+            "{at}"
+        );
+        assert!(site.read("there") == Some(pattern(3, 9000)) && site.read("d/made") == Some(bytes), "{at}");
+        let reply = flush_all(&test, &caller, &at);
+        assert_eq!(reply.done, 0, "{at}");
+        test.settle();
+    }
+}
+
 /// Goal: a site that makes no links keeps the file by one name, and the others are listed with the reason; nothing else
 /// is held up.
 #[test]

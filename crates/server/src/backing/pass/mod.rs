@@ -73,8 +73,9 @@ pub struct Pass {
     moved: BTreeSet<(u64, u64, Vec<u8>)>,
     /// Where directories are behind.
     places: RefCell<BTreeMap<u64, DirectoryBehind>>,
-    /// Files that are carried in this pass.
+    /// Files that are carried in this pass, and those that got one more name.
     taken: RefCell<BTreeSet<u64>>,
+    linked: RefCell<BTreeSet<u64>>,
     occupied: RefCell<BTreeMap<u64, (GivesWay, Vec<u8>)>>,
     pub failures: RefCell<Failures>,
     pub progress: Cell<u64>,
@@ -97,6 +98,7 @@ impl Pass {
             moved: BTreeSet::new(),
             places: RefCell::default(),
             taken: RefCell::default(),
+            linked: RefCell::default(),
             occupied: RefCell::default(),
             failures: RefCell::default(),
             progress: Cell::new(0),
@@ -468,9 +470,10 @@ impl Pass {
         let has_place = |place: &&BackingPlace| place.inode != 0;
         let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
         let elsewhere = carried.place.as_ref().filter(has_place).filter(|place| !is_entry(place));
-        let way = match elsewhere.filter(|_| entry.kind != Kind::Directory) {
-            Some(place) if self.keeps_place(id, place).await? => carry_ways::LINK,
-            _ => carry_ways::PLACE,
+        let linked_to = elsewhere.filter(|place| entry.kind != Kind::Directory && !self.core.is_hidden(place.name()));
+        let linked_to = match linked_to {
+            Some(place) if self.core.ask_carried_of(place.parent).await?.names.is_some() => Some(place),
+            _ => None,
         };
         let now = match elsewhere {
             Some(place) => self.path_of(place, entry.kind, id).await?,
@@ -492,8 +495,8 @@ impl Pass {
         }
         let mut known = entry.behind.known.clone();
         let there = entry.behind.same_as;
-        if known.is_some() && there != FileId::default() && there != id {
-            self.check_free(there, entry).await?;
+        if let Some(before) = known.as_ref().filter(|_| there != FileId::default() && there != id) {
+            known = Some(self.check_free(there, entry, before).await?);
         }
         // What was in one that is gone here goes first; one that is elsewhere takes it along.
         let is_of_before = |other: &ChangedEntry| other.directory == there && other.behind.known.is_some();
@@ -504,14 +507,25 @@ impl Pass {
             known = None;
         }
         let same_as = if known.is_some() { there } else { FileId::default() };
-        let wish = CarryInodeRequest { known, same_as, way, ..self.wish(id, entry.directory, path.clone()) };
-        match self.carry(wish).await {
+        let wish = |way| {
+            let known = known.clone();
+            CarryInodeRequest { known, same_as, way, ..self.wish(id, entry.directory, path.clone()) }
+        };
+        if let Some(place) = linked_to {
+            self.linked.borrow_mut().insert(id.0);
+            let linked = self.carry(wish(carry_ways::LINK)).await;
+            let is_moved = self.moved.contains(&(id.0, place.parent.0, place.name().to_vec()));
+            match linked {
+                // One that has left its place can be written anew where no link can be made.
+                Err(Hindrance::Failed(_) | Hindrance::Waits(_)) if is_moved => {}
+                linked => return linked.map(|()| true),
+            }
+        }
+        match self.carry(wish(carry_ways::PLACE)).await {
             Err(Hindrance::Conflict) => return self.give_up(entry.directory, &entry.name, Some(id), &path).await,
             other => other?,
         }
-        if way == carry_ways::PLACE {
-            self.note_links_left(carried.place.as_ref());
-        }
+        self.note_links_left(carried.place.as_ref());
         if entry.kind == Kind::Directory {
             self.forget_paths();
             if there != id {
@@ -525,15 +539,6 @@ impl Pass {
     fn note_links_left(&self, old: Option<&BackingPlace>) {
         let has_links = old.is_some_and(|old| old.has_links);
         self.waiting.set(self.waiting.get() + u64::from(has_links));
-    }
-
-    /// Whether a file stays where it is behind, so that another name here is one more there.
-    async fn keeps_place(&self, id: FileId, place: &BackingPlace) -> Result<bool, Failure> {
-        let is_moved = self.moved.contains(&(id.0, place.parent.0, place.name().to_vec()));
-        if is_moved && !place.has_links || self.core.is_hidden(place.name()) {
-            return Ok(false);
-        }
-        Ok(self.core.ask_carried_of(place.parent).await?.names.is_some())
     }
 
     /// A directory may have been made anew, or moved with all that is in it.

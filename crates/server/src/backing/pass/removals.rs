@@ -11,9 +11,22 @@ use wire::messages::*;
 use wire::{FileId, Kind};
 
 impl Pass {
-    /// Whether what has a name behind may lose it: it is gone here, or has another place, or is all here.
-    pub(super) async fn check_free(&self, there: FileId, entry: &ChangedEntry) -> Result<(), Hindrance> {
+    /// Whether what has a name behind may lose it: it is gone here, or has another place, or is all here. By what it is
+    /// known there by now.
+    pub(super) async fn check_free(
+        &self,
+        there: FileId,
+        entry: &ChangedEntry,
+        known: &KnownBehind,
+    ) -> Result<KnownBehind, Hindrance> {
         let other = self.core.ask_carried_of(there).await?;
+        let linked = other.place.as_ref().filter(|place| place.has_links && place.inode == known.inode);
+        let has_links = linked.is_some();
+        let known = match linked {
+            Some(place) => place.known(),
+            None if self.linked.borrow().contains(&there.0) => known.of_links(),
+            None => known.clone(),
+        };
         let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
         // Its home may not have come to see that it was moved there.
         let is_there = other.place.iter().chain(&other.next).any(is_entry);
@@ -22,15 +35,14 @@ impl Pass {
                 Err(Hindrance::Waits("what it was before is still open here, and not all of it is here".to_owned()))
             }
             Some(count) if is_there && count > 0 => {
-                let has_links = other.place.as_ref().is_some_and(|place| place.has_links);
                 if has_links && self.move_place(there, entry).await? {
                     // What of it was changed goes by its new place.
                     self.waiting.set(self.waiting.get() + 1);
-                    return Ok(());
+                    return Ok(known);
                 }
                 Err(Hindrance::Occupied(GivesWay { id: there, directory: None }))
             }
-            _ => Ok(()),
+            _ => Ok(known),
         }
     }
 
@@ -127,7 +139,7 @@ impl Pass {
         if entry.behind.next.is_some() {
             return Err(Hindrance::Waits("it is being carried by an earlier flush".to_owned()));
         }
-        let Some(known) = &entry.behind.known else { return Ok(false) };
+        let Some(mut known) = entry.behind.known.clone() else { return Ok(false) };
         let Some(directory) = self.directory_place(entry.directory).await? else {
             // The directory is gone, and nothing is remembered of it but on one server.
             self.forget(entry).await?;
@@ -138,13 +150,13 @@ impl Pass {
             return Ok(false);
         }
         if entry.behind.same_as != FileId::default() {
-            match self.check_free(entry.behind.same_as, entry).await {
+            known = match self.check_free(entry.behind.same_as, entry, &known).await {
                 Err(Hindrance::Occupied(_)) => {
                     let words = "it has another name here, under which it is not carried yet".to_owned();
                     return Err(Hindrance::Waits(words));
                 }
                 other => other?,
-            }
+            };
         }
         let backing = self.core.backing();
         let opened = match backing.open_known(&directory).await {
@@ -167,7 +179,7 @@ impl Pass {
                 backing.sync_names(&opened).await?;
                 self.note_gone(entry, true).await?;
             }
-            Some(found) if !is_known(&found, known) => {
+            Some(found) if !is_known(&found, &known) => {
                 return self.settle_removal(entry, &opened, &path, found).await;
             }
             Some(found) => self.remove_now(&opened, entry, found.kind == FileKind::Directory).await?,
