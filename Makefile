@@ -47,6 +47,7 @@ test: setup
 	@python3 -B scripts/columns.py
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) build --workspace --lib
 	TABANE_IS_BUILT=1 $(CARGO) test --workspace
 	$(CARGO) fmt --manifest-path crates/overlap/Cargo.toml --check
 	$(CARGO) clippy --manifest-path crates/overlap/Cargo.toml --target-dir target --all-targets -- -D warnings
@@ -59,7 +60,7 @@ test: setup
 # A directory of their own: whatever is built with other flags would be built anew each time.
 models: setup
 	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom RUSTFLAGS="--cfg loom" \
-	  $(CARGO) test --profile checked -p shm --test loom_models
+	  $(CARGO) test --profile checked -p shm --test loom_models $(MODELS)
 
 suites: build
 	@python3 -B scripts/suites/run.py $(if $(FULL),full --lanes $(LANES),quick) \

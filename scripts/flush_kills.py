@@ -2,9 +2,10 @@
 """Changes files over a backing directory, and kills servers while the changes are carried there.
 
 Each round changes a tree through a mount, begins a flush (every fifth a `down`), kills a server with SIGKILL some time
-into it, starts it again, flushes until nothing is left, and compares the directory with what was written, byte for byte
-and name for name. Usage: flush_kills.py PROGRAMS [ROUNDS] [SEED] [DIRECTORY]; as a user who may mount. DIRECTORY is
-where everything lies, in a directory of its own. Exit status 1: something differs.
+into it, starts it again, flushes until nothing is left, and compares the directory with what was written, byte for
+byte, name for name, and names of one file with names of one file. Usage: flush_kills.py PROGRAMS [ROUNDS] [SEED]
+[DIRECTORY]; as a user who may mount. DIRECTORY is where everything lies, in a directory of its own. Exit status 1:
+something differs.
 """
 
 import os
@@ -20,6 +21,13 @@ LARGE = 6_000_000
 FILES_MAX = 40
 CHANGES = 25
 WAIT_SECONDS = 120
+
+
+class File:
+    """A file, whatever names it has."""
+
+    def __init__(self):
+        self.data = b""
 
 
 class Tree:
@@ -43,22 +51,34 @@ class Tree:
         for start in range(0, len(data), 1 << 20):
             os.pwrite(descriptor, data[start : start + (1 << 20)], offset + start)
         os.close(descriptor)
-        old = self.files.get(path, b"")
-        old += bytes(max(0, offset - len(old)))
-        self.files[path] = old[:offset] + data + old[offset + len(data) :]
+        file = self.files.setdefault(path, File())
+        old = file.data + bytes(max(0, offset - len(file.data)))
+        file.data = old[:offset] + data + old[offset + len(data) :]
 
     def make(self):
         size = self.draw.choice([0, 10, 5_000, 60_000, 1_500_000, LARGE])
         self.write(self.fresh("file"), 0, self.bytes(size))
 
     def change(self, path):
-        end = len(self.files[path])
+        end = len(self.files[path].data)
         self.write(path, self.draw.randrange(end + 1), self.bytes(self.draw.choice([1, 4096, 70_000])))
 
     def cut(self, path):
-        size = self.draw.randrange(len(self.files[path]) + 1)
+        file = self.files[path]
+        size = self.draw.randrange(len(file.data) + 1)
         os.truncate(self.at(path), size)
-        self.files[path] = self.files[path][:size]
+        file.data = file.data[:size]
+
+    def link(self, path):
+        target = self.fresh("link")
+        os.link(self.at(path), self.at(target))
+        self.files[target] = self.files[path]
+
+    def part_links(self):
+        """A cluster that begins anew over a directory takes each name there for a file."""
+        for path, file in self.files.items():
+            self.files[path] = File()
+            self.files[path].data = file.data
 
     def remove(self, path):
         os.unlink(self.at(path))
@@ -67,7 +87,8 @@ class Tree:
     def rename(self, path):
         target = self.draw.choice([self.fresh("moved"), self.draw.choice(list(self.files))])
         os.rename(self.at(path), self.at(target))
-        if target != path:
+        # Between two names of one file nothing happens.
+        if self.files.get(target) is not self.files[path]:
             self.files[target] = self.files.pop(path)
 
     def make_directory(self):
@@ -93,7 +114,7 @@ class Tree:
         acts = [lambda: self.change(path)] * 6
         acts += [lambda: self.cut(path), lambda: self.remove(path), lambda: self.rename(path)]
         if len(files) < FILES_MAX:
-            acts += [self.make, self.make]
+            acts += [self.make, self.make, lambda: self.link(path)]
         if len(self.directories) < 8:
             acts.append(self.make_directory)
         if len(self.directories) > 1:
@@ -111,11 +132,19 @@ class Tree:
         told = [f"{path} is missing" for path in self.files if path not in found]
         told += [f"{path} is there" for path in found if path not in self.files]
         told += [f"directory {path} differs" for path in directories ^ set(self.directories)]
+        inodes = {}
         for path in sorted(self.files.keys() & found.keys()):
-            with open(found[path], "rb") as file:
-                data = file.read()
-            if data != self.files[path]:
-                wanted = self.files[path]
+            file, inode = self.files[path], os.stat(found[path]).st_ino
+            other = inodes.setdefault(inode, (file, path))
+            named = inodes.setdefault(file, (inode, path))
+            if other[0] is not file:
+                told.append(f"{path} is one file with {other[1]}")
+            if named[0] != inode:
+                told.append(f"{path} is not one file with {named[1]}")
+            with open(found[path], "rb") as opened:
+                data = opened.read()
+            if data != file.data:
+                wanted = file.data
                 differing = (at for at, (one, other) in enumerate(zip(data, wanted)) if one != other)
                 first = next(differing, min(len(data), len(wanted)))
                 told.append(f"{path} has {len(data)} bytes for {len(wanted)}, and differs from {first} on")
@@ -172,6 +201,8 @@ def main():
                     carrying.wait(WAIT_SECONDS)
                 # One that is down begins anew over what is there.
                 begin = [tabane, "up", "--run-directory", run] if os.path.exists(f"{run}/cluster") else up
+                if begin is up:
+                    tree.part_links()
                 begun = subprocess.run(begin, **quiet)
                 if begun.returncode:
                     raise SystemExit(f"{' '.join(begin)}: {begun.stderr.decode(errors='replace')}")

@@ -240,7 +240,8 @@ pub mod flush_patience {
 message! {
     /// `ListChanges`: what is not behind as it is here, from a position on: inodes, or names, of which those without a
     /// record come first, then records. Or the names by which an inode (`directory`) is behind that has several, from
-    /// one (`cursor`, `name`) on. Reply: `ListChangesReply`.
+    /// one (`cursor`, `name`) on. Of inodes `cursor` is 1 if changes over several servers that were answered are to be
+    /// done before. Reply: `ListChangesReply`.
     pub struct ListChangesRequest {
         pub stage: u8,
         pub directory: u64,
@@ -354,6 +355,8 @@ message! {
         pub bytes: u64,
         /// Why not, in words; if it was done, what became of somebody else's that had the name.
         pub reason: Vec<u8>,
+        /// Whether other names that it has there may have to be linked to it anew.
+        pub has_parted: bool,
     }
 }
 

@@ -53,6 +53,8 @@ pub struct CarryTask {
     pub patience: Patience,
     /// Bytes that were written so far.
     written: Cell<u64>,
+    /// Other names that it has behind are none of it any more.
+    pub has_parted: Cell<bool>,
 }
 
 impl Wish for CarryTask {
@@ -160,11 +162,12 @@ impl BackingUse {
 impl Core {
     /// Begins to carry an inode, or joins whoever does at the same wish; waits a moment for the end.
     pub(super) async fn carry_inode(self: &Rc<Self>, request: CarryInodeRequest) -> CarryInodeReply {
-        let at = |state, written, reason: &[u8]| {
+        let at = |state, written, reason: &[u8], has_parted| {
             let reason = reason.to_vec();
-            CarryInodeReply { state, behind: None, bytes: written, reason }
+            CarryInodeReply { state, behind: None, bytes: written, reason, has_parted }
         };
-        let other = |state| at(state, 0, b"");
+        // Whoever lists names may have done so before another wish has parted some.
+        let other = |state| at(state, 0, b"", state == flush_states::RUNNING);
         let known = self.backing().carries.get(&request.id.0);
         let task = match known {
             Some(task) if task.wish == request.wish => task,
@@ -181,15 +184,16 @@ impl Core {
         if ended.is_some() {
             task.state.settle();
         }
-        let bytes = task.written.get();
+        let (bytes, has_parted) = (task.written.get(), task.has_parted.get());
+        let at = |state, reason: &[u8]| at(state, bytes, reason, has_parted);
         match ended {
-            None => at(flush_states::RUNNING, bytes, b""),
+            None => at(flush_states::RUNNING, b""),
             // Written to meanwhile, and nobody waits for it.
-            Some(Err(failure)) if failure.status == Status::Busy => at(flush_states::NOT_NOW, bytes, b""),
-            Some(Err(failure)) if is_conflict(&failure) => at(flush_states::CONFLICT, bytes, &reason_of(&failure)),
-            Some(Err(failure)) => at(flush_states::ENDED, bytes, &reason_of(&failure)),
+            Some(Err(failure)) if failure.status == Status::Busy => at(flush_states::NOT_NOW, b""),
+            Some(Err(failure)) if is_conflict(&failure) => at(flush_states::CONFLICT, &reason_of(&failure)),
+            Some(Err(failure)) => at(flush_states::ENDED, &reason_of(&failure)),
             Some(Ok(Carried { known, settled })) => {
-                CarryInodeReply { state: flush_states::ENDED, behind: Some(known), bytes, reason: settled }
+                CarryInodeReply { behind: Some(known), ..at(flush_states::ENDED, &settled) }
             }
         }
     }
@@ -207,6 +211,7 @@ impl Core {
             state: WishState::default(),
             patience: Rc::new(Cell::new(request.patience)),
             written: Cell::new(0),
+            has_parted: Cell::new(false),
         });
         self.backing().carries.put(self.reactor.now(), request.id.0, task.clone());
         let (core, own) = (self.clone(), task.clone());
@@ -253,7 +258,7 @@ impl Core {
         match inode.attributes.kind {
             Kind::Directory => self.carry_directory(request, &inode).await,
             Kind::File => self.carry_file(request, task).await,
-            Kind::Symlink => self.carry_symlink(request, &inode).await,
+            Kind::Symlink => self.carry_symlink(request, &inode, task).await,
             _ => Err(words("pipes, sockets and devices are not carried behind")),
         }
     }
@@ -283,7 +288,12 @@ impl Core {
         Ok(self.open_behind(place.parent, self.reactor.now() + self.options.timeout).await?.1)
     }
 
-    async fn carry_symlink(self: &Rc<Self>, request: &CarryInodeRequest, inode: &Inode) -> Result<Carried, Failure> {
+    async fn carry_symlink(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        inode: &Inode,
+        task: &CarryTask,
+    ) -> Result<Carried, Failure> {
         let backing = self.backing();
         let (parent, _, name) = self.open_parent(request).await?;
         let hidden = self.hidden_name(request.id);
@@ -298,7 +308,7 @@ impl Core {
             mode: None,
         };
         set_as_far_as_allowed(backing, &parent, &hidden, change).await?;
-        self.part_links(request).await?;
+        self.part_links(request, task).await?;
         let named = self.give_name(request, (&parent, &hidden, name), attributes, None).await;
         if named.is_err() {
             // It goes with the next attempt, if not now.
@@ -431,7 +441,7 @@ impl Core {
             backing.remove_hidden(parent, hidden).await?;
             return Ok(None);
         }
-        self.part_links(request).await?;
+        self.part_links(request, task).await?;
         let (known, settled) = self.give_name(request, (parent, hidden, name), attributes, written).await?;
         self.settle_place(request, &holders, wish).await?;
         if !request.is_parked() {
@@ -734,6 +744,8 @@ impl Core {
         let opened = self.open_parent_of(&next).await?;
         let found = backing.look_for(&opened, next.name()).await?;
         let old = self.tables.borrow().backing.place(id).cloned();
+        let seen = next.clone();
+        let is_settled = || self.tables.borrow().backing.next(id) != Some(&seen);
         match (found.filter(|found| is_next(found, &next.known())), old) {
             (Some(found), _) => {
                 backing.sync_names(&opened).await?;
@@ -745,6 +757,10 @@ impl Core {
                     true => BackingPlace { size, base, ..next },
                     false => BackingPlace { inode, size, mtime, ctime, base, ..next },
                 };
+                // Somebody else has seen it meanwhile, and may know more by now.
+                if is_settled() {
+                    return Ok(());
+                }
                 self.put_carried_here(id, place, &|| CarriedShare::Unknown).await
             }
             // It is not there: what was known before holds.

@@ -28,7 +28,7 @@ const DECIDED_PAUSE_NS: Nanos = 1_000_000;
 pub fn list_changes(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = ListChangesRequest::from_bytes(params)?;
     core.check_backing()?;
-    let decided = if request == LIST_INODES { core.decided_changes() } else { Vec::new() };
+    let decided = if request == LIST_SETTLED { core.decided_changes() } else { Vec::new() };
     if decided.is_empty() {
         core.list_changes(&request).encode(reply);
         return Ok(Progress::Done);
@@ -53,6 +53,9 @@ mod stages {
 /// have it in their entries, and are being looked for.
 pub const LIST_INODES: ListChangesRequest =
     ListChangesRequest { stage: stages::INODES, directory: 0, cursor: 0, name: Vec::new() };
+/// The same when changes have come to all servers that were answered before.
+pub const LIST_SETTLED: ListChangesRequest =
+    ListChangesRequest { stage: stages::INODES, directory: 0, cursor: 1, name: Vec::new() };
 /// Where the list of names begins that differ.
 pub const LIST_NAMES: ListChangesRequest =
     ListChangesRequest { stage: stages::NAMES, directory: 0, cursor: 0, name: Vec::new() };

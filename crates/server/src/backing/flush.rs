@@ -4,7 +4,7 @@
 
 use super::add;
 use super::carry::reason_of;
-use super::change_list::LIST_INODES;
+use super::change_list::LIST_SETTLED;
 use super::pace::Patience;
 use super::pass::Pass;
 use super::settled::SettledNames;
@@ -231,8 +231,8 @@ impl Core {
 
     async fn flush_now(self: &Rc<Self>, run: &Rc<FlushRun>) {
         let (mut failures, mut was_stuck) = (Failures::new(), false);
-        for _ in 0..PASSES_MAX {
-            let pass = match Pass::begin(self, run).await {
+        for number in 0..PASSES_MAX {
+            let pass = match Pass::begin(self, run, number == 0).await {
                 Ok(pass) => Rc::new(pass),
                 Err(failure) => {
                     failures = Failures::from([(Vec::new(), reason_of(&failure))]);
@@ -282,7 +282,7 @@ impl Core {
     ) -> Result<ListChangesReply, Failure> {
         if server == self.index {
             self.reactor.yield_now().await;
-            if *from == LIST_INODES {
+            if *from == LIST_SETTLED {
                 self.await_decided(&self.decided_changes()).await;
             }
             return Ok(self.list_changes(from));

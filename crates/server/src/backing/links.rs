@@ -11,7 +11,7 @@
 //! 4. A link that was made is found by the inode number of the place, whoever made it; so who was cut off begins anew.
 
 use super::BackingFault;
-use super::carry::{Carried, is_known, request_name, words};
+use super::carry::{Carried, CarryTask, is_known, known_found, request_name, words};
 use super::change_list::list_links;
 use super::conflicts::SOMEBODY;
 use crate::core::{Core, Failure};
@@ -22,10 +22,24 @@ use std::rc::Rc;
 use wire::FileId;
 use wire::messages::*;
 
+/// Why no link was made: one that has left its place can be written anew then.
+pub const NO_LINK: &str = "it is a second name of a file, and no hard link can be made";
+const NAME_IS_TAKEN: &str =
+    "somebody else has changed it there; it is a second name of a file, which is there by its other one";
 /// What has to wait until the file has its place again.
 pub const OTHER_IS_CHANGED: &str = "somebody else has changed the file there of which it is a second name";
+/// Whether a carry has failed because no link was made.
+pub fn is_no_link(reason: &[u8]) -> bool {
+    reason.starts_with(NO_LINK.as_bytes()) || [NAME_IS_TAKEN, OTHER_IS_CHANGED].iter().any(|no| no.as_bytes() == reason)
+}
+
 /// Times that the names of an inode are listed anew where one of them was changed meanwhile.
 const ROUNDS_MAX: u32 = 8;
+
+/// Whether something is another name of what was found at a place.
+fn is_link_of(found: &BackingAttributes, original: &BackingAttributes, place: &BackingPlace) -> bool {
+    found.identity.device == original.identity.device && is_known(found, &place.known().of_links())
+}
 
 impl Core {
     /// All names by which an inode is behind that has several, but for its place.
@@ -36,10 +50,16 @@ impl Core {
     }
 
     /// What is behind at the place of an inode is about to be another inode: its other names are not behind then.
-    pub(super) async fn part_links(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<(), Failure> {
+    pub(super) async fn part_links(
+        self: &Rc<Self>,
+        request: &CarryInodeRequest,
+        task: &CarryTask,
+    ) -> Result<(), Failure> {
         if self.backing().has_fault(BackingFault::ForgetsLinks) {
             return Ok(());
         }
+        let has_links = self.tables.borrow().backing.place(request.id).is_some_and(|place| place.has_links);
+        task.has_parted.set(task.has_parted.get() || has_links);
         self.note_links(request, &|link| NameBehind { same_as: FileId::default(), ..link }).await
     }
 
@@ -68,25 +88,28 @@ impl Core {
         Err(words("its other names are changed all the time"))
     }
 
-    /// Has what is behind at the place of an inode another name there.
+    /// Has what is behind at the place of an inode another name there, or that name be its place. One that is the last
+    /// has no links any more.
     pub(super) async fn carry_link(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<Carried, Failure> {
         let backing = self.backing();
         let place = self.tables.borrow().backing.place(request.id).cloned().filter(|place| place.inode != 0);
         let place = place.ok_or_else(|| words("the file is not there yet of which it is a second name"))?;
         let source = self.open_parent_of(&place).await?;
         let is_it = |found: &BackingAttributes| !self.checks_identity() || is_known(found, &place.known());
-        if !backing.look_for(&source, place.name()).await?.is_some_and(|found| is_it(&found)) {
-            return Err(words(OTHER_IS_CHANGED));
-        }
+        let original = backing.look_for(&source, place.name()).await?.filter(is_it);
+        let original = original.ok_or_else(|| words(OTHER_IS_CHANGED))?;
         self.know_links(request.id, &place).await?;
-        let is_linked = |found: &BackingAttributes| found.identity.inode == place.inode;
+        let is_linked = |found: &BackingAttributes| is_link_of(found, &original, &place);
         let (parent, _, name) = self.open_parent(request).await?;
         let found = backing.look_for(&parent, name).await?;
         let mut settled = Vec::new();
         if found.as_ref().is_some_and(is_linked) {
-            // Whoever has made it may not have come to see that it is durable.
+            // Whoever has made it may not have come to see that it is durable, nor to rename it.
             backing.sync_names(&parent).await?;
+            backing.remove_hidden(&parent, &self.hidden_name(request.id)).await?;
         } else if request.way == carry_ways::LINK_AS_PLACE {
+            // It is no link of it any more: whoever lists names next sees to what it is.
+            self.leave_link(request).await?;
             return Err(words(format!("{SOMEBODY}, and it is the last name of a file")));
         } else {
             let replaced = match found {
@@ -96,7 +119,7 @@ impl Core {
                 }
                 found => found,
             };
-            self.make_link(request, (&source, &parent, name), &place, replaced.is_some()).await?;
+            self.make_link(request, (&source, &parent, name), (&place, &original), replaced.is_some()).await?;
         }
         let known = place.known().of_links();
         self.note_now(request, &known).await?;
@@ -108,6 +131,7 @@ impl Core {
             let now = now.ok_or_else(|| words("it was given another place meanwhile"))?;
             self.change([Record::PlacePut { id: request.id, place: BackingPlace { parent, path, ..now } }])?;
             self.syncs.durable().await?;
+            return self.end_links(request).await.map(|last| Carried { known: last.unwrap_or(known), settled });
         }
         Ok(Carried { known, settled })
     }
@@ -117,14 +141,45 @@ impl Core {
         if place.has_links {
             return Ok(());
         }
+        self.note_linked_place(id, place).await?;
+        self.put_links(id, place, true).await
+    }
+
+    async fn put_links(self: &Rc<Self>, id: FileId, place: &BackingPlace, has_links: bool) -> Result<(), Failure> {
         if self.is_journal_low() {
             self.checkpoints.finished().wait().await;
         }
         let now = self.tables.borrow().backing.place(id).cloned().filter(|now| now.inode == place.inode);
         let now = now.ok_or_else(|| words("it was given another place meanwhile"))?;
-        self.change([Record::PlacePut { id, place: BackingPlace { has_links: true, ..now } }])?;
-        self.syncs.durable().await?;
-        self.note_linked_place(id, place).await
+        let place = match has_links {
+            true => BackingPlace { has_links, ..now },
+            false => BackingPlace { has_links, ctime: place.ctime, ..now },
+        };
+        self.change([Record::PlacePut { id, place }])?;
+        self.syncs.durable().await
+    }
+
+    /// Where an inode has one name here and behind, its place, all that it is known by counts again. What that is.
+    async fn end_links(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<Option<KnownBehind>, Failure> {
+        let has_one_name = self.inode(request.id)?.attributes.link_count == 1;
+        let is_own = |link: &ChangedEntry| (link.directory, &*link.name) == (request.parent, request_name(request));
+        if !has_one_name || !self.links_of(request.id).await?.iter().all(is_own) {
+            return Ok(None);
+        }
+        let place = self.tables.borrow().backing.place(request.id).cloned();
+        let Some(place) = place.filter(|place| place.has_links && !place.is_being_written()) else { return Ok(None) };
+        let parent = self.open_parent_of(&place).await?;
+        let found = self.backing().look_for(&parent, place.name()).await?;
+        let Some(found) = found.filter(|found| is_known(found, &place.known())) else { return Ok(None) };
+        let known = known_found(&found);
+        self.put_links(request.id, &BackingPlace { ctime: known.ctime, ..place }, false).await?;
+        self.note_now(request, &known).await?;
+        Ok(Some(known))
+    }
+
+    /// Has the server of a name know that what is there is no link of the inode.
+    async fn leave_link(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<(), Failure> {
+        self.leave_name(request.id, (request.parent, request_name(request)), request.known.clone()).await
     }
 
     /// Has the server of the name that is an inode's place know that there are others.
@@ -146,7 +201,7 @@ impl Core {
         let takes = self.backing().on_conflict == ConflictPolicy::Ours && theirs.kind != FileKind::Directory;
         match takes {
             true => self.move_aside(at, &request.path, theirs).await,
-            false => Err(words(format!("{SOMEBODY}; it is a second name of a file, which is there by its other one"))),
+            false => Err(words(NAME_IS_TAKEN)),
         }
     }
 
@@ -154,10 +209,11 @@ impl Core {
         self: &Rc<Self>,
         request: &CarryInodeRequest,
         (source, parent, name): (&BackingDirectory, &BackingDirectory, &[u8]),
-        place: &BackingPlace,
+        (place, original): (&BackingPlace, &BackingAttributes),
         replaces: bool,
     ) -> Result<(), Failure> {
         let backing = self.backing();
+        let is_linked = |found: &BackingAttributes| is_link_of(found, original, place);
         self.note_next(request, place.known().of_links()).await?;
         let hidden = self.hidden_name(request.id);
         let made = async {
@@ -166,9 +222,9 @@ impl Core {
             // It may have happened all the same.
             let found = backing.look_for(parent, &hidden).await?;
             match (found, linked) {
-                (Some(found), _) if found.identity.inode == place.inode => {}
+                (Some(found), _) if is_linked(&found) => {}
                 (_, Err(error)) if error.is_no_link() => {
-                    return Err(words(format!("it is a second name of a file, and no hard link can be made: {error}")));
+                    return Err(words(format!("{NO_LINK}: {error}")));
                 }
                 (_, Err(error)) => return Err(backing.failure(error)),
                 (_, Ok(())) => return Err(words("somebody else is changing its other name there")),
@@ -178,7 +234,7 @@ impl Core {
                 false => parent.rename_new(&hidden, parent, name).await,
             };
             match backing.look_for(parent, name).await? {
-                Some(found) if found.identity.inode == place.inode => Ok(()),
+                Some(found) if is_linked(&found) => Ok(()),
                 _ => Err(renamed.err().map_or_else(
                     || words("somebody else is changing the same name there"),
                     |error| if error.is_taken() { words(SOMEBODY) } else { backing.failure(error) },

@@ -86,8 +86,9 @@ impl Core {
             self.checkpoints.finished().wait().await;
         }
         // Of a link this server alone knows, and nothing there tells what was known of it.
-        let known = [request.behind.known.as_ref(), request.behind.next.as_ref().map(|next| &next.known)];
-        let may_have_links = known.into_iter().flatten().any(KnownBehind::may_have_links);
+        let next = request.behind.next.as_ref();
+        let may_have_links = request.behind.known.as_ref().is_some_and(KnownBehind::may_have_links)
+            || next.is_some_and(|next| next.known.ctime == CTIME_OF_LINKS);
         match request.kind {
             note_kinds::NOW => self.note_there(request)?,
             note_kinds::LEFT => self.note_left(request.directory, &request.name, request.behind)?,
@@ -189,9 +190,19 @@ impl Core {
         // A directory takes all with it, so that nothing is there.
         let is_directory = self.tables.borrow().inodes.kind(id) == Some(Kind::Directory);
         let known = (!is_directory).then(|| old.known());
+        self.leave_name(id, (old.parent, old.name()), known).await
+    }
+
+    /// Tells a name that what is behind there is nothing's, if it was an inode's.
+    pub(super) async fn leave_name(
+        self: &Rc<Self>,
+        id: FileId,
+        (directory, name): (FileId, &[u8]),
+        known: Option<KnownBehind>,
+    ) -> Result<(), Failure> {
         let behind = NameBehind { known, next: None, same_as: id };
-        let (directory, name) = (old.parent, old.name().to_vec());
-        let server = self.cluster.dentry_server(directory, &name);
+        let server = self.cluster.dentry_server(directory, name);
+        let name = name.to_vec();
         let request = NoteBehindRequest { directory, name, behind, kind: note_kinds::LEFT, seen: None };
         self.send_note(server, request).await
     }

@@ -10,9 +10,9 @@
 mod removals;
 
 use crate::backing::carry::{NOT_EMPTY, is_next, known_as, reason_of};
-use crate::backing::change_list::{LIST_INODES, LIST_NAMES};
+use crate::backing::change_list::{LIST_INODES, LIST_NAMES, LIST_SETTLED};
 use crate::backing::flush::{Failures, FlushRun, MOVING_PAUSE_NS};
-use crate::backing::links::OTHER_IS_CHANGED;
+use crate::backing::links::{OTHER_IS_CHANGED, is_no_link};
 use crate::backing::places::DirectoryBehind;
 use crate::backing::shared_syncs::SMALL_FILE_SIZE;
 use crate::backing::{add, joined};
@@ -87,7 +87,7 @@ pub fn is_below(path: &[u8], wanted: &[u8]) -> bool {
 }
 
 impl Pass {
-    pub async fn begin(core: &Rc<Core>, run: &Rc<FlushRun>) -> Result<Pass, Failure> {
+    pub async fn begin(core: &Rc<Core>, run: &Rc<FlushRun>, is_first: bool) -> Result<Pass, Failure> {
         let mut pass = Pass {
             core: core.clone(),
             run: run.clone(),
@@ -113,7 +113,10 @@ impl Pass {
                 unsettled.insert(id);
             }
         };
-        core.list_all(&LIST_INODES, &mut take_inode).await?;
+        // What was answered before somebody asked for a flush is to go with it.
+        let is_awaited = is_first && run.patience.get() == flush_patience::NONE;
+        let start = if is_awaited { LIST_SETTLED } else { LIST_INODES };
+        core.list_all(&start, &mut take_inode).await?;
         pass.await_settled(unsettled).await?;
         core.list_all(&LIST_NAMES, &mut |entry| pass.names.push(entry)).await?;
         pass.resolve_next().await?;
@@ -496,7 +499,7 @@ impl Pass {
         let mut known = entry.behind.known.clone();
         let there = entry.behind.same_as;
         if let Some(before) = known.as_ref().filter(|_| there != FileId::default() && there != id) {
-            known = Some(self.check_free(there, entry, before).await?);
+            known = Some(self.check_free(there, entry, before).await?.known);
         }
         // What was in one that is gone here goes first; one that is elsewhere takes it along.
         let is_of_before = |other: &ChangedEntry| other.directory == there && other.behind.known.is_some();
@@ -512,20 +515,26 @@ impl Pass {
             CarryInodeRequest { known, same_as, way, ..self.wish(id, entry.directory, path.clone()) }
         };
         if let Some(place) = linked_to {
-            self.linked.borrow_mut().insert(id.0);
-            let linked = self.carry(wish(carry_ways::LINK)).await;
             let is_moved = self.moved.contains(&(id.0, place.parent.0, place.name().to_vec()));
-            match linked {
+            // What replaces something is whole, as it is here.
+            let is_old = carried.is_written || self.written.contains_key(&id.0) || place.is_being_written();
+            let (is_moved_whole, waits) = (is_moved && is_old, !is_moved && is_old && known.is_some());
+            if waits {
+                return Err(Hindrance::Waits("what was changed of it is carried by its other name first".to_owned()));
+            }
+            self.linked.borrow_mut().insert(id.0);
+            match if is_moved_whole { None } else { Some(self.carry(wish(carry_ways::LINK)).await) } {
+                None => {}
                 // One that has left its place can be written anew where no link can be made.
-                Err(Hindrance::Failed(_) | Hindrance::Waits(_)) if is_moved => {}
-                linked => return linked.map(|()| true),
+                Some(Err(Hindrance::Failed(reason))) if is_moved && is_no_link(&reason) => {}
+                Some(Err(Hindrance::Waits(reason))) if is_moved && is_no_link(reason.as_bytes()) => {}
+                Some(linked) => return linked.map(|()| true),
             }
         }
         match self.carry(wish(carry_ways::PLACE)).await {
             Err(Hindrance::Conflict) => return self.give_up(entry.directory, &entry.name, Some(id), &path).await,
             other => other?,
         }
-        self.note_links_left(carried.place.as_ref());
         if entry.kind == Kind::Directory {
             self.forget_paths();
             if there != id {
@@ -533,12 +542,6 @@ impl Pass {
             }
         }
         Ok(true)
-    }
-
-    /// An inode that was behind at a place was carried. Its links there are for the next pass, if it was written anew.
-    fn note_links_left(&self, old: Option<&BackingPlace>) {
-        let has_links = old.is_some_and(|old| old.has_links);
-        self.waiting.set(self.waiting.get() + u64::from(has_links));
     }
 
     /// A directory may have been made anew, or moved with all that is in it.
@@ -605,10 +608,7 @@ impl Pass {
                 carried = self.give_up(place.parent, place.name(), Some(id), &path).await.map(drop);
             }
             match carried {
-                Ok(()) => {
-                    self.note_links_left(Some(&place));
-                    Ok(Some((path, None)))
-                }
+                Ok(()) => Ok(Some((path, None))),
                 Err(hindrance) => Ok(Some((path, Some(hindrance)))),
             }
         };
@@ -649,6 +649,8 @@ impl Pass {
                 false => self.core.peers.call(home, Operation::CarryInode, &request, None).await?,
             };
             bytes.note(reply.bytes);
+            // Names that are to be linked anew are for the next pass.
+            self.waiting.set(self.waiting.get() + u64::from(reply.has_parted));
             match reply.state {
                 flush_states::RUNNING => {}
                 flush_states::NOT_NOW => return Err(Hindrance::NotNow),

@@ -10,15 +10,22 @@ use reactor::backing::{BackingAttributes, BackingDirectory, FileKind};
 use wire::messages::*;
 use wire::{FileId, Kind};
 
+/// What may lose a name behind.
+pub(super) struct Freed {
+    /// By what it is known there by now.
+    pub known: KnownBehind,
+    /// Names that it has here.
+    names: u32,
+}
+
 impl Pass {
-    /// Whether what has a name behind may lose it: it is gone here, or has another place, or is all here. By what it is
-    /// known there by now.
+    /// Whether what has a name behind may lose it: it is gone here, or has another place, or is all here.
     pub(super) async fn check_free(
         &self,
         there: FileId,
         entry: &ChangedEntry,
         known: &KnownBehind,
-    ) -> Result<KnownBehind, Hindrance> {
+    ) -> Result<Freed, Hindrance> {
         let other = self.core.ask_carried_of(there).await?;
         let linked = other.place.as_ref().filter(|place| place.has_links && place.inode == known.inode);
         let has_links = linked.is_some();
@@ -27,6 +34,7 @@ impl Pass {
             None if self.linked.borrow().contains(&there.0) => known.of_links(),
             None => known.clone(),
         };
+        let freed = Freed { known, names: other.names.unwrap_or(0) };
         let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
         // Its home may not have come to see that it was moved there.
         let is_there = other.place.iter().chain(&other.next).any(is_entry);
@@ -38,11 +46,11 @@ impl Pass {
                 if has_links && self.move_place(there, entry).await? {
                     // What of it was changed goes by its new place.
                     self.waiting.set(self.waiting.get() + 1);
-                    return Ok(known);
+                    return Ok(freed);
                 }
                 Err(Hindrance::Occupied(GivesWay { id: there, directory: None }))
             }
-            _ => Ok(known),
+            _ => Ok(freed),
         }
     }
 
@@ -59,7 +67,8 @@ impl Pass {
             let wish = CarryInodeRequest { known, same_as: id, way, ..self.wish(id, link.directory, path) };
             match self.carry(wish).await {
                 Ok(()) => return Ok(true),
-                Err(Hindrance::Failed(_)) => {}
+                // It is no link by now, which the next pass sees.
+                Err(Hindrance::Failed(_)) => self.waiting.set(self.waiting.get() + 1),
                 Err(other) => return Err(other),
             }
         }
@@ -83,6 +92,28 @@ impl Pass {
         }
         self.remove_now(&opened, entry, is_directory).await?;
         Ok(true)
+    }
+
+    /// A name is about to go behind that a file has which has others here: should it get this one back before that is
+    /// noted, it differs.
+    async fn leave_name(&self, entry: &ChangedEntry, freed: &Freed) -> Result<(), Hindrance> {
+        if freed.names > 0 {
+            let known = Some(freed.known.clone());
+            self.core.leave_name(entry.behind.same_as, (entry.directory, &entry.name), known).await?;
+        }
+        Ok(())
+    }
+
+    /// A file has one name less behind. Of the last one counts all that it is known by.
+    async fn end_links(&self, id: FileId) -> Result<(), Hindrance> {
+        let carried = self.core.ask_carried_of(id).await?;
+        let Some(place) = carried.place.filter(|place| place.has_links) else { return Ok(()) };
+        let Some(directory) = self.directory_path(place.parent).await? else { return Ok(()) };
+        let (path, known, way) = (joined(&directory, place.name()), Some(place.known()), carry_ways::LINK_AS_PLACE);
+        match self.carry(CarryInodeRequest { known, same_as: id, way, ..self.wish(id, place.parent, path) }).await {
+            Err(Hindrance::Failed(_)) => Ok(()),
+            other => other,
+        }
     }
 
     async fn remove_now(
@@ -139,7 +170,8 @@ impl Pass {
         if entry.behind.next.is_some() {
             return Err(Hindrance::Waits("it is being carried by an earlier flush".to_owned()));
         }
-        let Some(mut known) = entry.behind.known.clone() else { return Ok(false) };
+        let Some(known) = entry.behind.known.clone() else { return Ok(false) };
+        let mut freed = Freed { known, names: 0 };
         let Some(directory) = self.directory_place(entry.directory).await? else {
             // The directory is gone, and nothing is remembered of it but on one server.
             self.forget(entry).await?;
@@ -150,7 +182,7 @@ impl Pass {
             return Ok(false);
         }
         if entry.behind.same_as != FileId::default() {
-            known = match self.check_free(entry.behind.same_as, entry, &known).await {
+            freed = match self.check_free(entry.behind.same_as, entry, &freed.known).await {
                 Err(Hindrance::Occupied(_)) => {
                     let words = "it has another name here, under which it is not carried yet".to_owned();
                     return Err(Hindrance::Waits(words));
@@ -179,10 +211,16 @@ impl Pass {
                 backing.sync_names(&opened).await?;
                 self.note_gone(entry, true).await?;
             }
-            Some(found) if !is_known(&found, &known) => {
+            Some(found) if !is_known(&found, &freed.known) => {
                 return self.settle_removal(entry, &opened, &path, found).await;
             }
-            Some(found) => self.remove_now(&opened, entry, found.kind == FileKind::Directory).await?,
+            Some(found) => {
+                self.leave_name(entry, &freed).await?;
+                self.remove_now(&opened, entry, found.kind == FileKind::Directory).await?;
+                if freed.names == 1 {
+                    self.end_links(entry.behind.same_as).await?;
+                }
+            }
         }
         Ok(true)
     }
