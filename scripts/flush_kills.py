@@ -74,11 +74,11 @@ class Tree:
         os.link(self.at(path), self.at(target))
         self.files[target] = self.files[path]
 
-    def part_links(self):
-        """A cluster that begins anew over a directory takes each name there for a file."""
-        for path, file in self.files.items():
-            self.files[path] = File()
-            self.files[path].data = file.data
+    def remove_links(self):
+        """A cluster that begins anew over a directory takes each name there for a file, so each gets one."""
+        kept = set(dict(zip(self.files.values(), self.files)).values())
+        for path in [path for path in self.files if path not in kept]:
+            self.remove(path)
 
     def remove(self, path):
         os.unlink(self.at(path))
@@ -186,6 +186,7 @@ def main():
                     tree.step()
                 ends = number % 5 == 4
                 if ends:
+                    tree.remove_links()
                     call("umount", mount)
                 doing = [tabane, "down"] if ends else [tabane, "flush", "--wait"]
                 silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -201,8 +202,6 @@ def main():
                     carrying.wait(WAIT_SECONDS)
                 # One that is down begins anew over what is there.
                 begin = [tabane, "up", "--run-directory", run] if os.path.exists(f"{run}/cluster") else up
-                if begin is up:
-                    tree.part_links()
                 begun = subprocess.run(begin, **quiet)
                 if begun.returncode:
                     raise SystemExit(f"{' '.join(begin)}: {begun.stderr.decode(errors='replace')}")
