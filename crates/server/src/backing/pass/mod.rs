@@ -518,7 +518,10 @@ impl Pass {
             let is_moved = self.moved.contains(&(id.0, place.parent.0, place.name().to_vec()));
             // What replaces something is whole, as it is here.
             let is_old = carried.is_written || self.written.contains_key(&id.0) || place.is_being_written();
-            let (is_moved_whole, waits) = (is_moved && is_old, !is_moved && is_old && known.is_some());
+            // A small file is written sooner than it is linked, and its old name left.
+            let is_small = place.size <= SMALL_FILE_SIZE && !place.has_links;
+            let is_moved_whole = is_moved && (is_old || is_small);
+            let waits = !is_moved && is_old && known.is_some();
             if waits {
                 return Err(Hindrance::Waits("what was changed of it is carried by its other name first".to_owned()));
             }
