@@ -21,7 +21,8 @@ const PAGE: u64 = 4096;
 const READ_PAGES: u64 = 16;
 
 /// Why something may stay, in a run without anybody else at the site.
-const REASONS: [&str; 7] = [
+const REASONS: [&str; 8] = [
+    "what was changed of it is carried by its other name first",
     "it is carried by another name first",
     "pipes, sockets and devices are not carried",
     "its directory is not there yet",

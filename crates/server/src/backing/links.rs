@@ -23,11 +23,12 @@ use wire::FileId;
 use wire::messages::*;
 
 /// Why no link was made: one that has left its place can be written anew then.
-pub const NO_LINK: &str = "it is a second name of a file, and no hard link can be made";
+const NO_LINK: &str = "it is a second name of a file, and no hard link can be made";
 const NAME_IS_TAKEN: &str =
     "somebody else has changed it there; it is a second name of a file, which is there by its other one";
 /// What has to wait until the file has its place again.
 pub const OTHER_IS_CHANGED: &str = "somebody else has changed the file there of which it is a second name";
+
 /// Whether a carry has failed because no link was made.
 pub fn is_no_link(reason: &[u8]) -> bool {
     reason.starts_with(NO_LINK.as_bytes()) || [NAME_IS_TAKEN, OTHER_IS_CHANGED].iter().any(|no| no.as_bytes() == reason)
@@ -127,10 +128,7 @@ impl Core {
             // What it was known by there moves with what becomes of it here.
             self.note_linked_place(request.id, &place).await?;
             let (parent, path) = (request.parent, request.path.clone());
-            let now = self.tables.borrow().backing.place(request.id).cloned().filter(|now| now.inode == place.inode);
-            let now = now.ok_or_else(|| words("it was given another place meanwhile"))?;
-            self.change([Record::PlacePut { id: request.id, place: BackingPlace { parent, path, ..now } }])?;
-            self.syncs.durable().await?;
+            self.change_place(request.id, &place, |now| BackingPlace { parent, path, ..now }).await?;
             return self.end_links(request).await.map(|last| Carried { known: last.unwrap_or(known), settled });
         }
         Ok(Carried { known, settled })
@@ -142,37 +140,37 @@ impl Core {
             return Ok(());
         }
         self.note_linked_place(id, place).await?;
-        self.put_links(id, place, true).await
+        self.change_place(id, place, |now| BackingPlace { has_links: true, ..now }).await
     }
 
-    async fn put_links(self: &Rc<Self>, id: FileId, place: &BackingPlace, has_links: bool) -> Result<(), Failure> {
+    /// Journals something else of a place, if the inode has that one still.
+    async fn change_place(
+        self: &Rc<Self>,
+        id: FileId,
+        place: &BackingPlace,
+        change: impl FnOnce(BackingPlace) -> BackingPlace,
+    ) -> Result<(), Failure> {
         if self.is_journal_low() {
             self.checkpoints.finished().wait().await;
         }
         let now = self.tables.borrow().backing.place(id).cloned().filter(|now| now.inode == place.inode);
         let now = now.ok_or_else(|| words("it was given another place meanwhile"))?;
-        let place = match has_links {
-            true => BackingPlace { has_links, ..now },
-            false => BackingPlace { has_links, ctime: place.ctime, ..now },
-        };
-        self.change([Record::PlacePut { id, place }])?;
+        self.change([Record::PlacePut { id, place: change(now) }])?;
         self.syncs.durable().await
     }
 
-    /// Where an inode has one name here and behind, its place, all that it is known by counts again. What that is.
+    /// Where the inode behind has one name, all that it is known by counts again. What that is. As long as it has
+    /// another one, whoever is to remove that, its ctime moves still.
     async fn end_links(self: &Rc<Self>, request: &CarryInodeRequest) -> Result<Option<KnownBehind>, Failure> {
-        let has_one_name = self.inode(request.id)?.attributes.link_count == 1;
-        let is_own = |link: &ChangedEntry| (link.directory, &*link.name) == (request.parent, request_name(request));
-        if !has_one_name || !self.links_of(request.id).await?.iter().all(is_own) {
-            return Ok(None);
-        }
         let place = self.tables.borrow().backing.place(request.id).cloned();
         let Some(place) = place.filter(|place| place.has_links && !place.is_being_written()) else { return Ok(None) };
         let parent = self.open_parent_of(&place).await?;
         let found = self.backing().look_for(&parent, place.name()).await?;
-        let Some(found) = found.filter(|found| is_known(found, &place.known())) else { return Ok(None) };
+        let is_alone = |found: &BackingAttributes| found.link_count == 1 && is_known(found, &place.known());
+        let Some(found) = found.filter(is_alone) else { return Ok(None) };
         let known = known_found(&found);
-        self.put_links(request.id, &BackingPlace { ctime: known.ctime, ..place }, false).await?;
+        let ctime = known.ctime;
+        self.change_place(request.id, &place, |now| BackingPlace { has_links: false, ctime, ..now }).await?;
         self.note_now(request, &known).await?;
         Ok(Some(known))
     }

@@ -9,6 +9,7 @@ use wire::messages::FlushReply;
 
 const ROOT: FileId = FileId::ROOT;
 const EPERM: i32 = 1;
+const EIO: i32 = 5;
 /// Bytes of a file that is there before, and of small ones at most.
 const THERE: usize = 90_000;
 const SMALL: usize = 64 << 10;
@@ -248,6 +249,42 @@ fn sites_without_links() {
         test.world.release_backing();
         flush_all(&test, &caller, "links can be made again");
         assert_one(&test, &["a", "b"], b"bytes", "links can be made again");
+        test.settle();
+    }
+}
+
+/// Goal: a file counts as one of several names as long as any of its names is there that is to go: a removal that
+/// fails, and is done later, makes nothing of it somebody else's.
+#[test]
+fn names_that_go_late() {
+    for seed in 0..12 {
+        let test = over_a_site(seed, u64::MAX);
+        let caller = test.caller(0, 1);
+        let at = format!("seed {seed}");
+        make_linked(&test, &caller, &at);
+        // Times are not those of before.
+        let end = test.world.now() + SECOND;
+        test.world.run_until(|| test.world.now() >= end, LIMIT);
+        let [first, .., last] = NAMES;
+        test.world.fail_backing(first, Some("remove"), EIO, None);
+        let own = caller.clone();
+        let reply = test.run(0, async move {
+            for name in NAMES.iter().filter(|name| **name != last) {
+                own.unlink(ROOT, name).await.expect("removed");
+            }
+            flush(&own).await
+        });
+        assert!(reply.failed > 0, "{at}: one can't be removed");
+        test.world.release_backing();
+        let end = test.world.now() + SECOND;
+        test.world.run_until(|| test.world.now() >= end, LIMIT);
+        flush_all(&test, &caller, &at);
+        let site = test.world.outsider();
+        assert_eq!(site.list(""), [b"d".to_vec(), last.as_bytes().to_vec()], "{at}");
+        let own = caller.clone();
+        test.run(0, async move { own.unlink(ROOT, last).await.expect("removed") });
+        flush_all(&test, &caller, &at);
+        assert_eq!(site.list(""), [b"d".to_vec()], "{at}");
         test.settle();
     }
 }

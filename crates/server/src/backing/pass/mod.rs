@@ -520,18 +520,21 @@ impl Pass {
             let is_old = carried.is_written || self.written.contains_key(&id.0) || place.is_being_written();
             // A small file is written sooner than it is linked, and its old name left.
             let is_small = place.size <= SMALL_FILE_SIZE && !place.has_links;
-            let is_moved_whole = is_moved && (is_old || is_small);
-            let waits = !is_moved && is_old && known.is_some();
-            if waits {
+            if !is_moved && is_old && known.is_some() {
                 return Err(Hindrance::Waits("what was changed of it is carried by its other name first".to_owned()));
             }
-            self.linked.borrow_mut().insert(id.0);
-            match if is_moved_whole { None } else { Some(self.carry(wish(carry_ways::LINK)).await) } {
-                None => {}
+            if !is_moved || !is_old && !is_small {
+                self.linked.borrow_mut().insert(id.0);
+                let linked = self.carry(wish(carry_ways::LINK)).await;
+                let has_none = match &linked {
+                    Err(Hindrance::Failed(reason)) => is_no_link(reason),
+                    Err(Hindrance::Waits(reason)) => is_no_link(reason.as_bytes()),
+                    _ => false,
+                };
                 // One that has left its place can be written anew where no link can be made.
-                Some(Err(Hindrance::Failed(reason))) if is_moved && is_no_link(&reason) => {}
-                Some(Err(Hindrance::Waits(reason))) if is_moved && is_no_link(reason.as_bytes()) => {}
-                Some(linked) => return linked.map(|()| true),
+                if !is_moved || !has_none {
+                    return linked.map(|()| true);
+                }
             }
         }
         match self.carry(wish(carry_ways::PLACE)).await {
