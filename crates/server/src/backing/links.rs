@@ -23,9 +23,10 @@ use wire::FileId;
 use wire::messages::*;
 
 /// Why no link was made: one that has left its place can be written anew then.
-const NO_LINK: &str = "it is a second name of a file, and no hard link can be made";
+const NO_LINK: &str =
+    "it is a second name of a file, and no hard link can be made there; a copy in its place can be carried";
 const NAME_IS_TAKEN: &str =
-    "somebody else has changed it there; it is a second name of a file, which is there by its other one";
+    "somebody else has changed it there; it is a second name of a file, which is there by its other one: rename either";
 /// What has to wait until the file has its place again.
 pub const OTHER_IS_CHANGED: &str = "somebody else has changed the file there of which it is a second name";
 
