@@ -14,7 +14,7 @@ use wire::{FileId, Kind};
 pub(super) struct Freed {
     /// By what it is known there by now.
     pub known: KnownBehind,
-    /// Names that it has here.
+    /// Names here of what it is one of several of; 0 if it is none.
     names: u32,
 }
 
@@ -29,12 +29,12 @@ impl Pass {
         let other = self.core.ask_carried_of(there).await?;
         let linked = other.place.as_ref().filter(|place| place.has_links && place.inode == known.inode);
         let has_links = linked.is_some();
-        let known = match linked {
-            Some(place) => place.known(),
-            None if self.linked.borrow().contains(&there.0) => known.of_links(),
-            None => known.clone(),
+        let names = other.names.unwrap_or(0);
+        let freed = match linked {
+            Some(place) => Freed { known: place.known(), names },
+            None if self.linked.borrow().contains(&there.0) => Freed { known: known.of_links(), names },
+            None => Freed { known: known.clone(), names: 0 },
         };
-        let freed = Freed { known, names: other.names.unwrap_or(0) };
         let is_entry = |place: &BackingPlace| (place.parent, place.name()) == (entry.directory, &*entry.name);
         // Its home may not have come to see that it was moved there.
         let is_there = other.place.iter().chain(&other.next).any(is_entry);
