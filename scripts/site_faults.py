@@ -336,6 +336,30 @@ class Checks:
         expect(writes >= math.ceil(len(data) / CALL_SIZE), f"after a sync that failed {writes} writes are no new file")
         return f"listed, and written anew after it, by {writes} writes"
 
+    def late_error(self):
+        """A file can't be carried: fsync tells each descriptor once, close who has not synced; after it nobody."""
+        os.mkdir(self.cluster.mount / "late")
+        path = self.cluster.mount / "late/file"
+        files = [os.open(path, os.O_CREAT | os.O_RDWR) for _ in range(3)]
+        for file in files:
+            os.write(file, b"late")
+        self.site.control("error write EIO /late")
+        self.cluster.flush("/late/file", words=os.strerror(errno.EIO))
+        told = []
+        for call, file in [(os.fsync, files[0]), (os.fsync, files[0]), (os.close, files[0]), (os.close, files[1])]:
+            try:
+                call(file)
+                told.append("ok")
+            except OSError as error:
+                told.append(errno.errorcode[error.errno])
+        expect(told == ["EIO", "ok", "ok", "EIO"], f"fsync twice, close, and close of another one: {told}")
+        self.site.control()
+        self.cluster.flush()
+        os.fsync(files[2])
+        os.close(files[2])
+        self.is_behind("late/file", b"late")
+        return "fsync and close fail once, and after it not"
+
     def update_error(self):
         """A large file is updated where it is, and that fails with EIO: nothing of the change is lost."""
         self.site.control()
@@ -592,8 +616,8 @@ class Checks:
         return f"down took {down.seconds:.1f} s{words}"
 
 
-CHECKS = ["slow", "read_error", "write_error", "sync_error", "update_error", "stale", "stale_removal", "full"]
-CHECKS += ["readonly", "mixed", "hang", "hang_flush", "hang_start", "hang_down"]
+CHECKS = ["slow", "read_error", "write_error", "sync_error", "late_error", "update_error", "stale", "stale_removal"]
+CHECKS += ["full", "readonly", "mixed", "hang", "hang_flush", "hang_start", "hang_down"]
 
 
 def main():

@@ -253,7 +253,7 @@ pub fn is_on(value: &str) -> bool {
     flag_value(OsStr::new(value)) == Some(true)
 }
 
-fn flag_value(value: &OsStr) -> Option<bool> {
+pub fn flag_value(value: &OsStr) -> Option<bool> {
     match value.to_str()? {
         "1" | "yes" | "true" | "on" => Some(true),
         "0" | "no" | "false" | "off" => Some(false),

@@ -9,7 +9,7 @@ use reactor::Nanos;
 use server::{ConflictPolicy, FlushPolicy, Flushing};
 
 /// The options, as they are called.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 10] = [
     "backing-check",
     "flush",
     "flush-idle-ms",
@@ -19,6 +19,7 @@ const KEYS: [&str; 9] = [
     "flush-atomic",
     "on-conflict",
     "grace-ms",
+    "fsync-backing",
 ];
 const ALL: &str = "all";
 const OFF: &str = "off";
@@ -41,7 +42,7 @@ pub fn wanted(arguments: &Arguments) -> Outcome<Flushing> {
 }
 
 /// The options that stand for it.
-pub fn texts(flushing: &Flushing) -> [(&'static str, String); 9] {
+pub fn texts(flushing: &Flushing) -> [(&'static str, String); 10] {
     let idle = match flushing.idle {
         0 => AUTO.to_owned(),
         idle => (idle / NANOS_PER_MS).to_string(),
@@ -54,7 +55,7 @@ pub fn texts(flushing: &Flushing) -> [(&'static str, String); 9] {
         Nanos::MAX => OFF.to_owned(),
         check => (check / NANOS_PER_SECOND).to_string(),
     };
-    let [check, policy, idle_ms, age, rate, writers, atomic, on_conflict, grace_ms] = KEYS;
+    let [check, policy, idle_ms, age, rate, writers, atomic, on_conflict, grace_ms, fsync] = KEYS;
     [
         (check, check_text),
         (policy, flushing.policy.word().to_owned()),
@@ -65,6 +66,7 @@ pub fn texts(flushing: &Flushing) -> [(&'static str, String); 9] {
         (atomic, atomic_text),
         (on_conflict, flushing.on_conflict.word().to_owned()),
         (grace_ms, (flushing.grace / NANOS_PER_MS).to_string()),
+        (fsync, u8::from(flushing.fsync_carries).to_string()),
     ]
 }
 
@@ -74,7 +76,7 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
         let text = text(key);
         number_of(OptionRow::of(key), &text).ok_or_else(|| format!("--{key} {text}: is out of range"))
     };
-    let [check, policy, idle_ms, age, rate, writers, atomic, on_conflict, grace_ms] = KEYS;
+    let [check, policy, idle_ms, age, rate, writers, atomic, on_conflict, grace_ms, fsync] = KEYS;
     let word = text(policy);
     let idle_text = text(idle_ms);
     let idle = match idle_text.parse::<u64>() {
@@ -97,8 +99,17 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
     let conflicts = text(on_conflict);
     let conflicts = ConflictPolicy::of_word(&conflicts)
         .ok_or_else(|| format!("--{on_conflict} {conflicts}: one of both, ours, theirs is wanted"))?;
+    let fsync_carries = crate::arguments::flag_value(text(fsync).as_ref()) == Some(true);
+    let flush_policy =
+        FlushPolicy::of_word(&word).ok_or_else(|| format!("--{policy} {word}: there is no such policy"))?;
+    if fsync_carries && flush_policy == FlushPolicy::Never {
+        return Err(format!(
+            "--{fsync} has fsync wait until a file is in the backing directory, and with --{policy} never none goes \
+             there; leave out one of the two"
+        ));
+    }
     Ok(Flushing {
-        policy: FlushPolicy::of_word(&word).ok_or_else(|| format!("--{policy} {word}: there is no such policy"))?,
+        policy: flush_policy,
         idle,
         age: number(age)? * NANOS_PER_SECOND,
         rate: number(rate)?,
@@ -107,6 +118,7 @@ pub fn of_texts(text: &dyn Fn(&'static str) -> String) -> Result<Flushing, Strin
         grace: number(grace_ms)? * NANOS_PER_MS,
         atomic_below,
         check,
+        fsync_carries,
     })
 }
 
@@ -126,6 +138,7 @@ mod tests {
             grace: 3 * NANOS_PER_MS,
             atomic_below: u64::MAX,
             check: Nanos::MAX,
+            fsync_carries: true,
         };
         for flushing in [told, Flushing::default()] {
             let texts = texts(&flushing);

@@ -318,6 +318,14 @@ pub static TABLE: &[OptionRow] = &[
         "how long a server that gets SIGTERM carries changes to the backing directory before it ends, at most",
     ),
     setting(
+        "fsync-backing",
+        Value::Flag,
+        "",
+        "",
+        "have fsync of a file, or of a directory for the names in it, wait until what was changed is in the backing \
+         directory and durable there",
+    ),
+    setting(
         "chunk-size",
         Value::Size { least: CHUNK_SIZE_MIN as u64, most: CHUNK_SIZE_MAX as u64 },
         "1M",

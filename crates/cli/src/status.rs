@@ -430,9 +430,10 @@ fn backing_lines(statuses: &[ServerStatus]) -> String {
     };
     let _ = writeln!(
         text,
-        "changes go to it {when}: {} carried so far, {}",
+        "changes go to it {when}: {} carried so far, {}{}",
         count_words(sum("carried")),
-        size_short(sum("carried_bytes"))
+        size_short(sum("carried_bytes")),
+        if reports().any(|(_, report)| report["fsync_carries"] == 1) { "; fsync waits for that" } else { "" }
     );
     for (_, report) in reports() {
         for failure in report["flush_failures"].as_array().into_iter().flatten() {

@@ -6,9 +6,12 @@ mod common;
 
 use common::{Ground, describe};
 use std::fs;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+const EIO: i32 = 5;
 
 fn status(ground: &Ground) -> serde_json::Value {
     serde_json::from_str(&ground.run(&["status", "--json"])).unwrap()
@@ -715,4 +718,51 @@ fn servers_that_are_told_to_end_carry_first() {
     assert_eq!(ground.run(&["cat", "/second", "/taken"]), "preciousprecious");
     assert!(ground.fail(3, &["down"]).contains("/taken: somebody else has changed it there"));
     ground.run(&["down", "--discard"]);
+}
+
+/// Goal: in a cluster with `--fsync-backing` a file is in the directory when a program's fsync has ended, and one that
+/// can't go there has fsync fail, once; close tells it to who did not sync. Without the option fsync waits for nothing.
+/// Method: a program's files on a mount; somebody else takes a name.
+#[test]
+fn fsync_has_files_carried() {
+    let ground = Ground::new("fsync-backing");
+    let behind = ground.path.join("behind");
+    fs::create_dir_all(&behind).unwrap();
+    let up = ["up", "--servers", "2", "--backing", behind.to_str().unwrap(), "--flush"];
+    let complaint = ground.fail(2, &[&up[..], &["never", "--fsync-backing"]].concat());
+    assert!(complaint.contains("leave out one of the two"), "{complaint}");
+    let mount = ground.path.join("mount");
+    fs::create_dir(&mount).unwrap();
+    for carries in [true, false] {
+        ground.run(&[&up[..], &["manual", if carries { "--fsync-backing" } else { "--fsync-backing=no" }]].concat());
+        assert_eq!(ground.run(&["status"]).contains("fsync waits for that"), carries);
+        if common::fuse_is_here() {
+            ground.run(&["mount", mount.to_str().unwrap()]);
+            fs::create_dir_all(mount.join("a/b")).unwrap();
+            for size in [5, 3 << 20] {
+                let name = format!("a/b/{size}-{carries}");
+                let mut file = fs::File::create(mount.join(&name)).unwrap();
+                file.write_all(&vec![b'x'; size]).unwrap();
+                file.sync_all().unwrap();
+                let there = fs::read(behind.join(&name));
+                assert_eq!(there.is_ok_and(|bytes| bytes == vec![b'x'; size]), carries, "{name}");
+            }
+            let name = format!("taken-{carries}");
+            let mut file = fs::File::create(mount.join(&name)).unwrap();
+            file.write_all(b"ours").unwrap();
+            fs::write(behind.join(&name), "theirs").unwrap();
+            if !carries {
+                assert!(ground.fail(3, &["flush", "--wait"]).contains(&name));
+            }
+            let errno = file.sync_all().unwrap_err().raw_os_error();
+            assert_eq!(errno, Some(EIO), "{carries}");
+            if !carries {
+                file.sync_all().unwrap();
+            }
+            drop(file);
+            assert_eq!(fs::read_to_string(behind.join(&name)).unwrap(), "theirs");
+            ground.run(&["umount", mount.to_str().unwrap()]);
+        }
+        ground.run(&["down", "--discard"]);
+    }
 }

@@ -191,9 +191,10 @@ impl Mounted {
         let (index, file) = taken.ok_or_else(|| bad_descriptor(descriptor))?;
         table.first_free = table.first_free.min(index);
         drop(table);
+        let error = self.client.run(async |_, files: &FileSystem| files.late_error(&file.file).await);
         self.client.close_as(&file.file, own_process());
         // The descriptor is gone all the same, as with close(2).
-        file.file.take_pending_error().map_or(Ok(()), Err)
+        error
     }
 
     /// See `FileSystem::synchronise`.

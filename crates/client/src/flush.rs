@@ -1,10 +1,10 @@
 //! Having changes carried back to the backing directory (docs/cache.md): the servers do it, and this client asks how
 //! far they have come.
 
-use crate::error::{RequestError, Result};
+use crate::error::{Error, RequestError, Result};
 use crate::filesystem::{FileSystem, about_server};
 use wire::messages::{FlushReply, FlushRequest, flush_states};
-use wire::{Decode, FileId, Operation};
+use wire::{Decode, FileId, Operation, Status};
 
 /// What a flush has come to, or has come to so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,9 +29,22 @@ impl FileSystem {
     /// without a slash in front) or all, and returns when that has ended. `tell` hears how it goes. Errors: `Invalid`
     /// without a backing directory, `AccessDenied` for whom the servers do not belong to.
     pub async fn flush(&self, paths: &[Vec<u8>], tell: &dyn Fn(&FlushReport)) -> Result<FlushReport> {
+        self.await_flush(paths, FileId::default(), tell).await
+    }
+
+    /// Has a file carried, or the names in a directory, and waits for that. Errors: `Io`, with the reason.
+    pub(crate) async fn carry(&self, file: FileId) -> Result<()> {
+        let report = self.await_flush(&[], file, &|_| ()).await?;
+        let Some((path, reason)) = report.failures.first() else { return Ok(()) };
+        let path = String::from_utf8_lossy(path);
+        let words = format!("/{path} can't be carried to the backing directory for now, and stays here: {reason}");
+        Err(Error::new(Status::Io, words))
+    }
+
+    async fn await_flush(&self, paths: &[Vec<u8>], file: FileId, tell: &dyn Fn(&FlushReport)) -> Result<FlushReport> {
         let mut ticket = 0;
         loop {
-            let request = FlushRequest { ticket, paths: paths.to_vec() };
+            let request = FlushRequest { ticket, paths: paths.to_vec(), file };
             let reply = self.ask_flush(&request).await?;
             let told = |paths: Vec<Vec<u8>>, words: Vec<Vec<u8>>| {
                 let pairs = paths.into_iter().zip(words);
@@ -57,7 +70,7 @@ impl FileSystem {
 
     /// Begins the same, and leaves it to the servers.
     pub async fn begin_flush(&self, paths: &[Vec<u8>]) -> Result<()> {
-        self.ask_flush(&FlushRequest { ticket: 0, paths: paths.to_vec() }).await.map(drop)
+        self.ask_flush(&FlushRequest { ticket: 0, paths: paths.to_vec(), file: FileId::default() }).await.map(drop)
     }
 
     async fn ask_flush(&self, request: &FlushRequest) -> Result<FlushReply> {

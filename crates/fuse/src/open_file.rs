@@ -101,10 +101,8 @@ impl Work<'_> {
         let request = Flush::parse(&mut input)?;
         let open = self.file(request.handle)?;
         self.release_owner(file_of(header.node), &open, request.lock_owner).await;
-        match open.file.take_pending_error() {
-            Some(error) => Err(error.into()),
-            None => Ok(Answer::Output),
-        }
+        self.run(async |files| files.late_error(&open.file).await).await?;
+        Ok(Answer::Output)
     }
 
     /// The last descriptor of an open file is gone, and with it its locks.

@@ -14,7 +14,7 @@ use crate::task::{self, CLASS_COUNT, Outcome, ReadyQueue, RootWaker, Runnable};
 use crate::timers::{TimerKey, Timers};
 use crate::waiting::{Patience, Waiting};
 use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::path::Path;
 use std::pin::{Pin, pin};
@@ -641,6 +641,18 @@ impl Drop for ExecutorInner {
         self.close();
         self.queue.set_poke_descriptor(-1);
     }
+}
+
+/// Resolves like `future`, or to `None` at the deadline.
+pub async fn until<T>(reactor: &Reactor, deadline: Nanos, future: impl Future<Output = T>) -> Option<T> {
+    let (mut future, mut sleep) = (pin!(future), pin!(reactor.sleep_until(deadline)));
+    poll_fn(|context| {
+        if let Poll::Ready(value) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(value));
+        }
+        sleep.as_mut().poll(context).map(|()| None)
+    })
+    .await
 }
 
 /// Resolves at its deadline; see [`Reactor::sleep`]. Making and dropping one is cheap; it registers when first polled.

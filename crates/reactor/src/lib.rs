@@ -54,7 +54,7 @@ pub mod workers;
 pub use attribute_cache::{AttributeCache, CacheFault, CellPage};
 pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
 pub use driver::{Driver, DriverKind};
-pub use executor::{Class, Gate, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};
+pub use executor::{Class, Gate, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow, until};
 pub use fork_lock::ForkLock;
 pub use forks::fork_generation;
 pub use hazard_pointers::{HazardPointer, HazardPointers};

@@ -13,6 +13,7 @@ use reactor::Nanos;
 use std::cell::{Cell, RefCell};
 use std::io::{IoSlice, IoSliceMut};
 use std::rc::Rc;
+use wire::FileId;
 use wire::messages::rename_flags;
 
 /// Longest time from an open to the read that it is for.
@@ -151,7 +152,14 @@ pub struct Client {
     pub kernel: RefCell<Option<Rc<Kernel>>>,
     /// Whose open files it has imported.
     pub exporter: Option<Rc<Client>>,
+    /// Where a sync has a file carried to the site: its first bytes there, if it is known what they are.
+    pub site: Option<SiteReader>,
 }
+
+/// What tells the first bytes of a file at the site, at most so many.
+pub type SiteReader = Rc<dyn Fn(FileId, u64) -> Option<Vec<u8>>>;
+/// Bytes at the site that are looked at after a sync.
+const SITE_SIZE_MAX: u64 = 64 << 10;
 
 /// What an error tells: that the operation did not happen, or nothing.
 fn refusal(status: Status) -> Outcome {
@@ -219,6 +227,7 @@ impl Client {
             opening: Cell::default(),
             kernel: RefCell::default(),
             exporter: None,
+            site: self.site.clone(),
         }
     }
 
@@ -427,8 +436,17 @@ impl Client {
     /// As `perform_on`; the status of what failed.
     pub async fn perform_told(&self, action: Action, handle: &Handle) -> Option<Status> {
         let reader = self.open_to_read(&action, &handle.file).await;
+        // What is there when it was synced is what somebody might have read meanwhile.
+        let site = self.site.as_ref().filter(|_| matches!(action, Action::Synchronise { .. }));
+        let (file, chunk_size) = (handle.file.id, handle.file.layout.chunk_size);
+        let read = Action::Read { file, chunk_size, offset: 0, size: SITE_SIZE_MAX };
+        let site = site.map(|site| (site, self.recorder.start(self.number, &read)));
         let index = self.start(&action);
         let outcome = self.contents(&action, reader.as_ref().unwrap_or(&handle.file)).await;
+        if let Some((site, index)) = site {
+            let bytes = outcome.as_ref().ok().and_then(|_| site(file, SITE_SIZE_MAX));
+            self.recorder.finish(index, bytes.map_or(Outcome::Unknown(None), Outcome::Bytes));
+        }
         if let Some(reader) = &reader {
             self.file_system.close(reader).await;
         }
@@ -598,8 +616,9 @@ impl Client {
                 }
             }
             Action::Close { .. } => {
+                let late_error = file_system.late_error(file).await;
                 file_system.close(file).await;
-                Ok(Outcome::Done)
+                late_error.map(|()| Outcome::Done)
             }
             _ => unreachable!("the operation is not about contents"),
         }

@@ -359,7 +359,7 @@ pub fn flushing(profile: &Profile) -> Flushing {
             ..profile.flushing
         },
         true => profile.flushing,
-        false => Flushing { policy: FlushPolicy::Manual, grace: 0, ..profile.flushing },
+        false => Flushing { policy: FlushPolicy::Manual, grace: 0, fsync_carries: false, ..profile.flushing },
     }
 }
 

@@ -1,6 +1,6 @@
 //! A cluster in a simulated world: server nodes with their stores, and client nodes.
 
-use crate::actor::{Client, Recorder};
+use crate::actor::{Client, Recorder, SiteReader};
 use crate::behind::{self, Behind};
 use crate::carried;
 use crate::profile::{Profile, Sabotage};
@@ -423,6 +423,22 @@ impl Harness {
         }
     }
 
+    /// What tells clients whose syncs have files carried how these are at the site.
+    fn site_reader(&self) -> Option<SiteReader> {
+        let servers: Vec<Started> = self.servers.iter().map(|server| server.started.clone()).collect();
+        let world = Rc::downgrade(&self.world);
+        carried::flushing(&self.profile).fsync_carries.then(|| {
+            Rc::new(move |file, size_max| {
+                let known = servers.iter().find_map(|server| match &*server.borrow() {
+                    Some(Ok(server)) => server.file_behind(file),
+                    _ => None,
+                });
+                let (inode, size, mtime) = known?;
+                world.upgrade()?.outsider().read_inode(inode, (size, mtime), size_max)
+            }) as SiteReader
+        })
+    }
+
     /// Whether any server carries something behind.
     pub fn is_flushing(&self) -> bool {
         let mut is_flushing = false;
@@ -503,6 +519,7 @@ impl Harness {
                 opening: Default::default(),
                 kernel: Default::default(),
                 exporter: None,
+                site: self.site_reader(),
             }),
         }
     }

@@ -306,6 +306,7 @@ impl Profile {
                 on_conflict: draw_conflict_policy(&mut Random::new(seed ^ 0x7768_6963)),
                 atomic_below: *Random::new(seed ^ 0x6174_6f6d).choose(&[0, 0, 10_000, u64::MAX]),
                 check: draw_check(&mut Random::new(seed ^ 0x6368_6563)),
+                fsync_carries: Random::new(seed ^ 0x6673_796e).percent(40),
                 grace: *Random::new(seed ^ 0x6772_6163).choose(&[0, 50 * MILLISECOND, SECOND, 20 * SECOND]),
                 ..draw_flushing(&mut Random::new(seed ^ 0x7061_6365))
             },
@@ -326,6 +327,7 @@ fn draw_flushing(random: &mut Random) -> Flushing {
         grace: 0,
         atomic_below: 0,
         check: Nanos::MAX,
+        fsync_carries: false,
     }
 }
 

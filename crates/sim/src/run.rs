@@ -492,6 +492,7 @@ impl Run {
             failed_syncs: profile.faults.failed_syncs,
             rot: profile.faults.rot,
             backing: profile.backing && behind::faults(profile).error > 0,
+            flushes: carried::is_wanted(profile),
         };
         let recorder = self.harness.recorder.clone();
         recorder.with(|history| {

@@ -74,6 +74,9 @@ pub struct Header {
     pub time: u32,
     /// Last number of the log of tree changes that the sender knows.
     pub tree_number: u64,
+    /// Of a reply: number of the last error that the server has learnt of later than the request that it belongs to; 0
+    /// for none. It has the place that the session sequence has in a request.
+    pub late_error: u64,
 }
 
 impl Header {
@@ -92,6 +95,7 @@ impl Header {
             body_size: 0,
             time: 0,
             tree_number: 0,
+            late_error: 0,
         }
     }
 
@@ -108,7 +112,8 @@ impl Header {
         put(&self.operation.to_le_bytes());
         put(&self.frame_sequence.to_le_bytes());
         put(&self.call_id.to_le_bytes());
-        put(&self.session_sequence.to_le_bytes());
+        let is_reply = self.kind == FrameKind::Reply;
+        put(&if is_reply { self.late_error } else { self.session_sequence }.to_le_bytes());
         let behind = self.session_sequence.saturating_sub(self.session_acknowledged);
         assert!(behind <= BEHIND_MAX, "a sequence is given out while the oldest one can be named");
         put(&(behind as u32).to_le_bytes());
@@ -137,7 +142,8 @@ impl Header {
         let operation = u16::decode(&mut input)?;
         let frame_sequence = u64::decode(&mut input)?;
         let call_id = u64::decode(&mut input)?;
-        let session_sequence = u64::decode(&mut input)?;
+        let number = u64::decode(&mut input)?;
+        let (session_sequence, late_error) = if kind == FrameKind::Reply { (0, number) } else { (number, 0) };
         let behind = u32::decode(&mut input)?;
         let header = Header {
             kind,
@@ -152,6 +158,7 @@ impl Header {
             body_size: u32::decode(&mut input)?,
             time: u32::decode(&mut input)?,
             tree_number: u64::decode(&mut input)?,
+            late_error,
         };
         if header.params_size as usize > PARAMS_SIZE_MAX {
             return Err(Malformed("parameters are larger than allowed"));
@@ -195,7 +202,11 @@ mod tests {
             body_size: 4096,
             time: 30_000,
             tree_number: 9,
+            late_error: 0,
         };
+        let reply = Header { late_error: 1 << 60, session_sequence: 0, session_acknowledged: 0, ..header };
+        let reply = Header { kind: FrameKind::Reply, ..reply };
+        assert_eq!(Header::from_array(&reply.to_array()), Ok(reply));
         let array = header.to_array();
         assert_eq!(Header::from_array(&array), Ok(header));
         for bit in 0..HEADER_SIZE * 8 {

@@ -134,11 +134,13 @@ impl NameBehind {
 
 message! {
     /// `Flush`, to the home of the root: changes are carried back to the backing tree. `ticket` 0 asks for all that
-    /// there are by now, later ones for how far that has come. Only what is below one of the paths, if any are named.
+    /// there are by now, later ones for how far that has come. Only what is below one of the paths, if any are named,
+    /// or a file, or the names in a directory, if `file` is not 0: that anybody may ask for whose fsync waits for it.
     /// Reply: `FlushReply`.
     pub struct FlushRequest {
         pub ticket: u64,
         pub paths: Vec<Vec<u8>>,
+        pub file: FileId,
     }
 }
 
@@ -281,6 +283,8 @@ message! {
     /// `AskCarried`, to the home of an inode. Reply: `AskCarriedReply`.
     pub struct AskCarriedRequest {
         pub id: FileId,
+        /// Why it can't be carried for now, if that is something else than it: for whoever has it open.
+        pub hindrance: Vec<u8>,
     }
 }
 
@@ -332,11 +336,17 @@ pub mod carry_ways {
     pub const LINK: u8 = 2;
     /// It is such a name, and is to be its place.
     pub const LINK_AS_PLACE: u8 = 3;
+    /// For good, with what it had when somebody synced it: what is changed meanwhile is for later.
+    pub const SNAPSHOT: u8 = 4;
 }
 
 impl CarryInodeRequest {
     pub fn is_parked(&self) -> bool {
         self.way == carry_ways::PARKED
+    }
+
+    pub fn is_snapshot(&self) -> bool {
+        self.way == carry_ways::SNAPSHOT
     }
 
     /// Whether nothing of it is written, as it is behind by another name.

@@ -98,8 +98,8 @@ fn seeds() -> Vec<Vec<u8>> {
         .to_bytes(),
         PrepareReply { verdict: 0, found: Some(FileId(5)), kind: Some(Kind::File) }.to_bytes(),
         RemoveRequest { entry: entry.clone(), owned: true }.to_bytes(),
-        SynchroniseRequest { file: FileId(6), seen: 7, opened_at: -8 }.to_bytes(),
-        SynchroniseReply { trouble: 9, holders: vec![1, 2] }.to_bytes(),
+        SynchroniseRequest { file: FileId(6), seen: 7, opened_at: -8, is_question: true }.to_bytes(),
+        SynchroniseReply { trouble: 9, reason: b"full".to_vec(), holders: vec![1, 2], carries: true }.to_bytes(),
         CheckCallerRequest { file: FileId(6), user: Credentials::new(7, 8), owned: true, moved: false }.to_bytes(),
         NoteRenamedRequest { file: FileId(6), time: -7 }.to_bytes(),
         MakeSymlinkRequest { entry, target: Target(b"there"), group: None }.to_bytes(),
@@ -127,7 +127,8 @@ fn seeds() -> Vec<Vec<u8>> {
             has_links: true,
         }
         .to_bytes(),
-        FlushRequest { ticket: 3, paths: vec![b"a/b".to_vec()] }.to_bytes(),
+        FlushRequest { ticket: 3, paths: vec![b"a/b".to_vec()], file: FileId(4) }.to_bytes(),
+        AskCarriedRequest { id: FileId(5), hindrance: b"read-only".to_vec() }.to_bytes(),
         FlushReply {
             ticket: 3,
             state: flush_states::ENDED,

@@ -1,5 +1,6 @@
 //! Bytes of files: how calls become requests of all servers that hold a part, and ways to change sizes and space.
 
+pub(crate) mod late_errors;
 pub(crate) mod permits;
 pub(crate) mod ranges;
 pub(crate) mod read_write;

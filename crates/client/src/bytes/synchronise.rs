@@ -10,39 +10,57 @@ use crate::open_files::file::File;
 use crate::servers::join::join_all;
 use std::collections::BTreeSet;
 use wire::messages::{SynchroniseReply, SynchroniseRequest};
-use wire::{Decode, FileId, Kind, Operation, Status};
+use wire::{Decode, FileId, Kind, Operation};
 
 impl FileSystem {
-    /// Makes a file's contents, its attributes and its name survive power loss; of a directory, its entries.
+    /// Makes a file's contents, its attributes and its name survive power loss; of a directory, its entries. Where the
+    /// servers want that (`--fsync-backing`), it is in the backing directory as well then.
     ///
-    /// Errors: `Io` and others when it can't be done, or when data that was acknowledged earlier was lost; each such
-    /// loss is told once to each handle.
+    /// Errors: `Io` and others when it can't be done, when data that was acknowledged earlier was lost, or when the
+    /// file can't be carried to the backing directory; each such error is told once to each handle.
     pub async fn synchronise(&self, file: &File) -> Result<()> {
-        if file.kind == Kind::Directory {
-            return self.synchronise_all().await;
-        }
-        let result = self.synchronise_file(file).await.map_err(|request_error| request_error.about_file(file.id));
+        let result = match file.kind {
+            Kind::Directory => self.ask_all_to_synchronise().await,
+            _ => self.synchronise_file(file).await.map_err(|request_error| request_error.about_file(file.id)),
+        };
         // What a shortened write met before is the older story.
-        match file.take_pending_error() {
-            Some(error) => Err(error),
-            None => result,
+        if let Some(error) = file.take_pending_error() {
+            return Err(error);
         }
-    }
-
-    /// Makes everything that all servers have acknowledged survive power loss.
-    pub async fn synchronise_all(&self) -> Result<()> {
-        let asked = (0..self.servers.server_count()).map(|server| self.ask_to_synchronise(server, None));
-        let results = join_all(asked).await;
-        for (server, result) in results.into_iter().enumerate() {
-            result.map_err(|request_error| match request_error {
-                RequestError::Server(failure) => Error::new(failure.status, failure.to_string()),
-                RequestError::Local(status, words) => Error::new(status, format!("server {server}: {words}")),
-            })?;
+        if result? {
+            let carried = self.carry(file.id).await;
+            if carried.is_err() {
+                // That it can't be carried was told now.
+                let home = self.servers.home_of(file.id).map_err(|request_error| request_error.about_file(file.id))?;
+                let _: Option<RequestError> = self.servers.ask_late_error(home, file).await;
+            }
+            carried?;
         }
         Ok(())
     }
 
-    async fn synchronise_file(&self, file: &File) -> Attempt<()> {
+    /// Makes everything that all servers have acknowledged survive power loss.
+    pub async fn synchronise_all(&self) -> Result<()> {
+        self.ask_all_to_synchronise().await.map(drop)
+    }
+
+    /// The same. Whether what is synced is to be carried to the backing directory.
+    async fn ask_all_to_synchronise(&self) -> Result<bool> {
+        let mut carries = false;
+        let asked = (0..self.servers.server_count()).map(|server| self.ask_to_synchronise(server, None));
+        let results = join_all(asked).await;
+        for (server, result) in results.into_iter().enumerate() {
+            let reply = result.map_err(|request_error| match request_error {
+                RequestError::Server(failure) => Error::new(failure.status, failure.to_string()),
+                RequestError::Local(status, words) => Error::new(status, format!("server {server}: {words}")),
+            })?;
+            carries |= reply.carries;
+        }
+        Ok(carries)
+    }
+
+    /// Whether the file is to be carried to the backing directory.
+    async fn synchronise_file(&self, file: &File) -> Attempt<bool> {
         let home = self.servers.home_of(file.id)?;
         let written_bits = file.take_written_servers();
         let written = (0..self.servers.server_count())
@@ -55,8 +73,8 @@ impl FileSystem {
         result
     }
 
-    async fn synchronise_servers(&self, file: &File, home: u32, written: BTreeSet<u32>) -> Attempt<()> {
-        let mut first = Ok(());
+    async fn synchronise_servers(&self, file: &File, home: u32, written: BTreeSet<u32>) -> Attempt<bool> {
+        let mut first = Ok(false);
         self.ask_some(file, written.iter().copied(), &mut first).await;
         let last = [Some(home), file.name_server().filter(|server| *server != home && !written.contains(server))];
         let holders = self.ask_some(file, last.into_iter().flatten(), &mut first).await;
@@ -67,12 +85,18 @@ impl FileSystem {
         first
     }
 
-    /// Asks some servers at once. What goes wrong first stays in `first`; the holders that are known come back.
-    async fn ask_some(&self, file: &File, servers: impl Iterator<Item = u32>, first: &mut Attempt<()>) -> Vec<u32> {
+    /// Asks some servers at once. What goes wrong first stays in `first`, else whether one of them wants the file
+    /// carried; the holders that are known come back.
+    async fn ask_some(&self, file: &File, servers: impl Iterator<Item = u32>, first: &mut Attempt<bool>) -> Vec<u32> {
         let mut holders = Vec::new();
         for reply in join_all(servers.map(|server| self.ask_to_synchronise(server, Some(file)))).await {
             match reply {
-                Ok(reply) => holders.extend(reply.holders),
+                Ok(reply) => {
+                    if let Ok(carries) = first {
+                        *carries |= reply.carries;
+                    }
+                    holders.extend(reply.holders);
+                }
                 Err(request_error) if first.is_ok() => *first = Err(request_error),
                 Err(_) => {}
             }
@@ -83,22 +107,15 @@ impl FileSystem {
     async fn ask_to_synchronise(&self, server: u32, file: Option<&File>) -> Attempt<SynchroniseReply> {
         let operation = Operation::Synchronise;
         let request = match file {
-            Some(file) => {
-                SynchroniseRequest { file: file.id, seen: file.seen_trouble(server), opened_at: file.opened_at() }
-            }
-            None => SynchroniseRequest { file: FileId::default(), seen: 0, opened_at: 0 },
+            Some(file) => file.synchronise_request(server),
+            None => SynchroniseRequest { file: FileId::default(), seen: 0, opened_at: 0, is_question: false },
         };
         let reply = self.servers.ask(server, operation, &request).await?;
         let reply = SynchroniseReply::from_bytes(&reply.params)
             .map_err(|malformed| RequestError::malformed(operation, server, malformed))?;
-        if let Some(file) = file.filter(|_| reply.trouble != 0) {
-            file.note_trouble(server, reply.trouble);
-            let words = format!(
-                "the medium of server {server} refused data that was written earlier: write it again, or copy the file \
-                 elsewhere while it can be read"
-            );
-            return Err(RequestError::Local(Status::Io, words));
+        match file.and_then(|file| file.take_late_error(server, &reply)) {
+            Some(late_error) => Err(late_error),
+            None => Ok(reply),
         }
-        Ok(reply)
     }
 }

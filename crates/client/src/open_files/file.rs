@@ -249,6 +249,10 @@ impl File {
         self.state.written_servers.swap(0, Ordering::Relaxed)
     }
 
+    pub(crate) fn written_servers(&self) -> u64 {
+        self.state.written_servers.load(Ordering::Relaxed)
+    }
+
     fn errors(&self) -> MutexGuard<'_, Errors> {
         self.state.errors.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,6 +4,7 @@ pub(crate) mod counters;
 pub(crate) mod join;
 pub(crate) mod relaying;
 
+use crate::bytes::late_errors::UnansweredQuestions;
 use crate::error::RequestError;
 use crate::names::directory_cache::DirectoryCache;
 use crate::open_files::OpenFiles;
@@ -85,6 +86,7 @@ pub(crate) struct Common {
     pub(crate) without_sums: RefCell<BTreeSet<u32>>,
     /// Permits that were ever asked for.
     pub(crate) permit_count: Cell<u64>,
+    pub(crate) unanswered: UnansweredQuestions,
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
@@ -178,6 +180,7 @@ impl Common {
             contacts: Contacts::default(),
             relays: Relays::default(),
             buffers: RegisteredBuffers::default(),
+            unanswered: UnansweredQuestions::default(),
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),

@@ -226,6 +226,15 @@ impl Servers {
         Some(CacheView { snapshot: Snapshot::new(self, mapping), shape })
     }
 
+    /// The number of the last error that a server of this machine has learnt of late. Nothing if it has to be asked.
+    pub(crate) fn cached_late_error(&self, server: u32) -> Option<u64> {
+        let mapping = self.channel(server).mapping()?;
+        let shape = mapping.attribute_cache_shape()?;
+        let mut words = [0; 3];
+        mapping.read_cell(CellPlace { offset: shape.tree_offset(), words: LINE_WORDS }, &mut words)?;
+        Some(words[2])
+    }
+
     /// The attributes of a file, as its name's server and its home show them now. Nothing if one of them has to be
     /// asked.
     pub(crate) async fn cached_entry(&self, server: u32, target: &EntryTarget) -> Option<Attributes> {

@@ -3,7 +3,7 @@
 use client::{FileSystem, Options};
 use reactor::sim::{NodeId, World};
 use reactor::{Class, Nanos};
-use server::{ReadLeasing, Server, ServerOptions};
+use server::{Flushing, ReadLeasing, Server, ServerOptions};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,6 +20,8 @@ pub struct Stage {
     servers: RefCell<Vec<Server>>,
     client_count: RefCell<u8>,
     checksums: bool,
+    /// How what is changed goes to a site, if there is one.
+    flushing: Option<Flushing>,
 }
 
 impl Stage {
@@ -30,12 +32,29 @@ impl Stage {
     }
 
     /// One whose servers keep checksums, or don't.
+    #[allow(dead_code)] // Not every test needs it.
     pub fn with_checksums(
         seed: u64,
         server_count: u8,
         chunk_size: u32,
         placement: Placement,
         checksums: bool,
+    ) -> Stage {
+        Stage::with(seed, server_count, (chunk_size, placement), checksums, None)
+    }
+
+    /// One over a backing directory.
+    #[allow(dead_code)] // Not every test needs it.
+    pub fn over_a_site(seed: u64, server_count: u8, chunk_size: u32, flushing: Flushing) -> Stage {
+        Stage::with(seed, server_count, (chunk_size, Placement::Modular), false, Some(flushing))
+    }
+
+    fn with(
+        seed: u64,
+        server_count: u8,
+        (chunk_size, placement): (u32, Placement),
+        checksums: bool,
+        flushing: Option<Flushing>,
     ) -> Stage {
         println!("seed {seed}, {server_count} servers, chunks of {chunk_size} bytes, {placement:?}");
         let world = Rc::new(World::new(seed));
@@ -44,8 +63,8 @@ impl Stage {
         let cluster = Rc::new(Cluster::new(u128::from(seed), [3; 32], placement, chunk_size, servers));
         let nodes: Vec<NodeId> =
             (0..server_count).map(|index| world.add_node(&format!("server{index}"), address(index).ip())).collect();
-        let stage =
-            Stage { world, cluster, nodes, servers: RefCell::default(), client_count: RefCell::new(0), checksums };
+        let (servers, client_count) = (RefCell::default(), RefCell::new(0));
+        let stage = Stage { world, cluster, nodes, servers, client_count, checksums, flushing };
         for index in 0..server_count {
             let server = stage.start_server(u32::from(index));
             stage.servers.borrow_mut().push(server);
@@ -73,8 +92,8 @@ impl Stage {
             bounds: server::Bounds::default(),
             pages_note: String::new(),
             metrics_port: None,
-            backing: None,
-            flushing: server::Flushing::default(),
+            backing: self.flushing.map(|_| PathBuf::from("/site")),
+            flushing: self.flushing.unwrap_or_default(),
         };
         let reactor = self.world.reactor(node);
         let started = self.world.run(node, async move { Server::start(&reactor, options).await }, 60 * SECOND);
@@ -95,6 +114,12 @@ impl Stage {
     #[allow(dead_code)] // Not every test needs it.
     pub fn fail_sync(&self, server: u32) {
         self.world.fail_sync(self.nodes[server as usize], 1);
+    }
+
+    /// Takes a server away.
+    #[allow(dead_code)] // Not every test needs it.
+    pub fn kill(&self, server: u32) {
+        self.world.crash(self.nodes[server as usize], reactor::sim::CrashKind::Kill);
     }
 
     /// Lets time pass.

@@ -2,12 +2,12 @@
 
 use super::table::{ChannelConnection, ChannelState, Outstanding, ReplyStage, WINDOW, body_size};
 use super::{ChannelInner, Failure, Turnabout};
+use crate::executor::until;
 use crate::handshake::{HandshakeError, Introduction, introduce};
 use crate::link::{Link, LinkError, RawSlice};
 use crate::local::reach;
 use crate::log::{self, Level};
 use crate::sealing::CHANGED;
-use crate::service::within;
 use crate::{Class, Nanos, Relay, Stream};
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -327,7 +327,7 @@ impl ChannelInner {
             let stream = relay.open(self.options.server).await?;
             self.shake_hands(&stream, false).await
         });
-        within(&self.reactor, limit, relayed).await
+        until(&self.reactor, limit, relayed).await
     }
 
     async fn shake_hands(&self, stream: &Stream, waits: bool) -> Result<(Stream, Welcome), HandshakeError> {
@@ -340,7 +340,7 @@ impl ChannelInner {
     async fn within_patience<T>(&self, mut limit: Nanos, future: impl Future<Output = T>) -> Option<T> {
         let mut future = std::pin::pin!(future);
         loop {
-            let outcome = within(&self.reactor, limit, future.as_mut()).await;
+            let outcome = until(&self.reactor, limit, future.as_mut()).await;
             let until = self.queued_until.get();
             if outcome.is_some() || until <= limit {
                 return outcome;

@@ -111,6 +111,11 @@ impl Channel {
         self.0.state.borrow().tree_number
     }
 
+    /// The number of the last error that the server had learnt of late when it last replied, and when that was.
+    pub fn late_error(&self) -> (u64, Nanos) {
+        self.0.state.borrow().late_error
+    }
+
     /// What the server lends us to read from, if we run on its machine.
     pub fn mapping(&self) -> Option<Rc<StoreMapping>> {
         match &self.0.state.borrow().connection {

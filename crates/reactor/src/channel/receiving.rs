@@ -101,6 +101,7 @@ impl ChannelInner {
             return Ok(());
         }
         state.tree_number = header.tree_number;
+        state.late_error = (header.late_error, self.reactor.now());
         let served = Nanos::from(header.time) * 1000;
         let outcome = match Status::from_code(header.status) {
             Some(Status::Ok) => {

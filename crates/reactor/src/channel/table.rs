@@ -94,6 +94,8 @@ pub(super) struct ChannelState {
     pub(super) statistics: ChannelStatistics,
     /// The last tree change that the server has named.
     pub(super) tree_number: u64,
+    /// The last error of those that servers learn of late that it has named, and when it has replied last.
+    pub(super) late_error: (u64, Nanos),
 }
 
 /// The session sequences of mutating requests. The server keeps the outcome of each in the place that is the sequence
@@ -178,6 +180,7 @@ impl ChannelState {
             closed: false,
             statistics: ChannelStatistics::default(),
             tree_number: 0,
+            late_error: (0, 0),
         }
     }
 

@@ -23,9 +23,9 @@ pub(crate) use stream::End;
 pub(crate) use tunnel::{Tunnel, TunnelOptions};
 
 use crate::channel::ChannelOptions;
+use crate::executor::until;
 use crate::handshake::{HandshakeError, Introduction, introduce};
 use crate::local::reach;
-use crate::service::within;
 use crate::{Class, Nanos, Reactor, Stream};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
@@ -191,7 +191,7 @@ impl TunnelInner {
         if let Some(Ok(stream)) = reach(&self.reactor, &options.cluster, contact) {
             // Only the handshake shows who it is. If it fails, the address counts.
             let limit = self.reactor.now() + self.patience() / 2;
-            let outcome = within(&self.reactor, limit, std::pin::pin!(self.shake_hands(&stream, contact))).await;
+            let outcome = until(&self.reactor, limit, std::pin::pin!(self.shake_hands(&stream, contact))).await;
             if let Some(Ok(stream)) = outcome {
                 return Ok(stream);
             }
@@ -275,7 +275,7 @@ async fn connect(inner: Rc<TunnelInner>) {
     for _ in 0..inner.contacts().len().min(CONTACTS_PER_ATTEMPT) {
         let contact = inner.contact();
         let limit = inner.reactor.now() + inner.patience();
-        outcome = within(&inner.reactor, limit, std::pin::pin!(inner.try_connect(contact))).await;
+        outcome = until(&inner.reactor, limit, std::pin::pin!(inner.try_connect(contact))).await;
         let mut state = inner.state.borrow_mut();
         if matches!(outcome, Some(Ok(_))) || state.closed {
             break;

@@ -117,6 +117,7 @@ impl Incoming {
         header.call_id = self.header.call_id;
         header.status = status as u32;
         header.tree_number = self.serving.tree_number.get();
+        header.late_error = self.serving.late_error.get();
         let served = self.serving.reactor.now().saturating_sub(self.arrived).saturating_sub(self.body_wait);
         header.time = u32::try_from(served / 1000).unwrap_or(u32::MAX);
         let close = matches!(status, Status::BadMessage | Status::WrongServer | Status::UnknownOperation);

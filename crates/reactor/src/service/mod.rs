@@ -21,6 +21,7 @@ pub use incoming::Incoming;
 pub use strangers::STRANGERS_MAX;
 pub use tunnels::RelayStatistics;
 
+use crate::executor::until;
 use crate::handshake::{Guest, HandshakeError, examine};
 use crate::link::RECEIVE_BUFFER_SIZE_MAX;
 use crate::log::{self, Level};
@@ -194,6 +195,7 @@ struct Serving {
     bytes_received: Cell<u64>,
     bytes_sent: Cell<u64>,
     tree_number: Cell<u64>,
+    late_error: Cell<u64>,
 }
 
 /// Counters of the serving side.
@@ -236,6 +238,7 @@ pub fn serve(reactor: &Reactor, listener: Listener, options: ServeOptions, servi
         bytes_received: Cell::new(0),
         bytes_sent: Cell::new(0),
         tree_number: Cell::new(0),
+        late_error: Cell::new(0),
     });
     reactor.spawn(Class::Metadata, accept_all(serving.clone(), listener, ConnectionOrigin::Network));
     reactor.spawn(Class::Metadata, watch(serving.clone()));
@@ -277,6 +280,11 @@ impl ServerHandle {
     /// Sets the number of the last tree change, which every reply from now on names.
     pub fn set_tree_number(&self, number: u64) {
         self.0.tree_number.set(number);
+    }
+
+    /// Sets the number of the last error that was learnt of late, which every reply from now on names.
+    pub fn set_late_error(&self, number: u64) {
+        self.0.late_error.set(number);
     }
 
     /// The most memory that all connections together may hold, in bytes.
@@ -403,23 +411,7 @@ async fn hang_up(reactor: &Reactor, stream: &Stream) {
         let mut scratch = [0; 1024];
         while stream.recv(&mut scratch).await.is_ok_and(|received| received > 0) {}
     };
-    within(reactor, reactor.now() + 1_000_000_000, std::pin::pin!(drain)).await;
-}
-
-/// The future's output, or `None` past the deadline.
-pub(crate) async fn within<T>(
-    reactor: &Reactor,
-    deadline: Nanos,
-    mut future: std::pin::Pin<&mut impl Future<Output = T>>,
-) -> Option<T> {
-    let mut sleep = std::pin::pin!(reactor.sleep_until(deadline));
-    poll_fn(|cx| {
-        if let Poll::Ready(value) = future.as_mut().poll(cx) {
-            return Poll::Ready(Some(value));
-        }
-        sleep.as_mut().poll(cx).map(|()| None)
-    })
-    .await
+    until(reactor, reactor.now() + 1_000_000_000, std::pin::pin!(drain)).await;
 }
 
 impl Serving {
@@ -436,7 +428,7 @@ impl Serving {
                 self.room_wakers.borrow_mut().push(cx.waker().clone());
                 Poll::Pending
             }));
-            within(&self.reactor, limit, changed).await;
+            until(&self.reactor, limit, changed).await;
         }
     }
 
@@ -463,7 +455,7 @@ impl Serving {
         let options = &self.options;
         let examined = std::pin::pin!(examine(&self.reactor, stream, &options.cluster, options.server, vouched));
         let guest =
-            within(&self.reactor, limit, examined).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))?;
+            until(&self.reactor, limit, examined).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))?;
         match self.part_with(number) {
             Some(_) => Ok(guest),
             None => Err(HandshakeError::Broken(std::io::ErrorKind::ConnectionAborted.into())),
@@ -490,7 +482,7 @@ impl Serving {
         }
         let limit = self.reactor.now() + HANDSHAKE_NS;
         let admitted = std::pin::pin!(self.admit(stream, origin, guest));
-        within(&self.reactor, limit, admitted).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))
+        until(&self.reactor, limit, admitted).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))
     }
 
     /// Says why not, to somebody who may not listen.
@@ -498,7 +490,7 @@ impl Serving {
         let limit = self.reactor.now() + HANDSHAKE_NS;
         let turns = self.queue.borrow().turns();
         let told = std::pin::pin!(guest.refuse(status, turns));
-        within(&self.reactor, limit, told).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))
+        until(&self.reactor, limit, told).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))
     }
 
     fn is_foreign(&self, hello: &Hello, origin: ConnectionOrigin) -> bool {

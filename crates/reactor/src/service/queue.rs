@@ -1,8 +1,9 @@
 //! Clients that have proved themselves while all connections are in use: each waits for its turn, in the order in which
 //! they came. They hold a descriptor and what a stranger holds, and nothing of a connection.
 
-use super::{HANDSHAKE_NS, Serving, within};
+use super::{HANDSHAKE_NS, Serving};
 use crate::Stream;
+use crate::executor::until;
 use crate::handshake::{Guest, HandshakeError};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -120,13 +121,13 @@ impl Serving {
             let left = self.queue.borrow().left;
             let limit = self.reactor.now() + HANDSHAKE_NS;
             let telling = std::pin::pin!(guest.tell_place(place.places_before(), left));
-            let told = within(&self.reactor, limit, telling).await;
+            let told = until(&self.reactor, limit, telling).await;
             told.ok_or(HandshakeError::Broken(ErrorKind::TimedOut.into()))??;
             // Who is told that nothing has moved would wait for ever where nobody leaves.
             loop {
                 let limit = self.reactor.now() + self.options.working_interval;
                 let turn = std::pin::pin!(poll_fn(|cx| place.poll(role, stream, cx)));
-                if let Some(outcome) = within(&self.reactor, limit, turn).await {
+                if let Some(outcome) = until(&self.reactor, limit, turn).await {
                     return outcome;
                 }
                 if self.queue.borrow().left != left {

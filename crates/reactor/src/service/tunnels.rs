@@ -8,8 +8,9 @@
 //! 2. Only a client's streams are passed on, so that no stream goes through two contacts.
 
 use super::strangers::StrangerOrigin;
-use super::{ConnectionOrigin, FenceKey, Serving, meet, within};
+use super::{ConnectionOrigin, FenceKey, Serving, meet};
 use crate::channel::ChannelOptions;
+use crate::executor::until;
 use crate::handshake::{Guest, HandshakeError};
 use crate::relay::{End, Tunnel, TunnelOptions, pass_on, streams_of_client_max};
 use crate::{Class, Nanos, Relay};
@@ -171,7 +172,7 @@ fn take_stream(serving: &Rc<Serving>, (number, role): (u64, Role), end: End, ser
 async fn pass(serving: &Rc<Serving>, end: End, server: u32) {
     let way = serving.way_to(server);
     let limit = serving.reactor.now() + CONNECT_NS_MAX.min(serving.options.timeout);
-    let other = within(&serving.reactor, limit, std::pin::pin!(way.tunnel())).await;
+    let other = until(&serving.reactor, limit, std::pin::pin!(way.tunnel())).await;
     match other.and_then(|tunnel| tunnel.ok()?.open(server).ok()) {
         Some(other) => pass_on(end, other, &serving.passed).await,
         None => end.finish(Status::Unreachable),

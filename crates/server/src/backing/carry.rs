@@ -40,6 +40,8 @@ const ATTEMPT_PAUSE_NS: Nanos = 200_000_000;
 pub const CARRIES_MAX: usize = 4096;
 /// What a directory has to wait for that takes another one's name.
 pub const NOT_EMPTY: &str = "the directory is not empty there";
+/// Why a file has not gone for which there was no moment.
+const WRITTEN_MEANWHILE: &str = "it is written to all the time";
 /// The number of none.
 const NO_WISH: u64 = 0;
 /// Bits of rights while a file is written.
@@ -172,7 +174,8 @@ impl Core {
         let task = match known {
             Some(task) if task.wish == request.wish => task,
             Some(task) if !task.state.is_ended() => {
-                // That of somebody who has gone; it ends by itself.
+                // That of somebody who has gone; it ends by itself, and sooner if it is waited for.
+                task.patience.set(request.patience.min(task.patience.get()));
                 until(&self.reactor, self.reactor.now() + WAIT_NS, task.done.wait()).await;
                 return other(flush_states::RUNNING);
             }
@@ -218,12 +221,30 @@ impl Core {
         self.reactor.spawn(Class::Background, async move {
             let result = core.carry_now(&request, &own).await;
             add(&core.backing().counters.carried, u64::from(result.is_ok()));
+            core.note_outcome(&request, &result);
             own.state.end(core.reactor.now());
             // The home itself asks for nothing more.
             core.backing().settle_own_share(request.id, core.reactor.now());
             own.done.tell(result);
         });
         task
+    }
+
+    /// Whoever has a file open is told of what keeps its contents from going; not of what is over by the next attempt,
+    /// or is settled elsewhere.
+    fn note_outcome(&self, request: &CarryInodeRequest, result: &Result<Carried, Failure>) {
+        match result {
+            _ if request.is_link() || request.is_parked() => {}
+            Ok(_) => self.late_errors.forget_carry(request.id),
+            Err(failure) if matches!(failure.status, Status::Busy | Status::StaleFile) || is_conflict(failure) => {}
+            Err(failure) => {
+                let reason = reason_of(failure);
+                let is_passing = [NOT_EMPTY, WRITTEN_MEANWHILE].iter().any(|words| words.as_bytes() == reason);
+                if !is_passing {
+                    self.late_errors.note_carry(request.id, &reason, self.reactor.wall_clock());
+                }
+            }
+        }
     }
 
     /// Whether it is time to carry an inode.
@@ -348,8 +369,10 @@ impl Core {
                 }
             }
             let hidden = self.hidden_name(request.id);
-            // One that is written to all the time gets its name when it is quiet; until then it is kept under another.
-            let keeps = attempt > 0 && old.is_none() && size >= self.options.flushing.atomic_below;
+            // One that is written to all the time gets its name when it is quiet, or somebody syncs it; until then it
+            // is kept under another.
+            let is_new = old.is_none() && size >= self.options.flushing.atomic_below;
+            let keeps = attempt > 0 && (is_new || request.is_snapshot());
             let mode = if keeps { share_modes::KEPT } else { share_modes::WHOLE };
             let done = self.write_and_name(request, (&parent, directory, name), (&hidden, mode), task).await;
             match done {
@@ -362,7 +385,7 @@ impl Core {
                 }
             }
         }
-        Err(words("it is written to all the time"))
+        Err(words(WRITTEN_MEANWHILE))
     }
 
     /// Writes a file whole and gives it its name; nothing if it was changed meanwhile.
@@ -422,7 +445,7 @@ impl Core {
             return Ok(None);
         }
         let mut written = None;
-        if !is_changed {
+        if !is_changed || request.is_snapshot() {
             let at = (parent, hidden);
             written = Some(self.set_attributes_behind(file, attributes, old.as_ref(), at, &target).await?);
         } else if is_small {
@@ -433,11 +456,12 @@ impl Core {
         }
         drop(target);
         is_changed = is_changed || self.was_changed(&holders, &share).await?;
-        if is_changed && mode == share_modes::KEPT {
+        let is_snapshot = mode == share_modes::KEPT && request.is_snapshot();
+        if is_changed && mode == share_modes::KEPT && !is_snapshot {
             self.park_changed(request, (parent, directory, hidden), attributes, (&holders, wish)).await?;
             return Ok(None);
         }
-        if is_changed {
+        if is_changed && !is_snapshot {
             backing.remove_hidden(parent, hidden).await?;
             return Ok(None);
         }

@@ -13,7 +13,7 @@ use crate::handlers::{Progress, later};
 use crate::process::options::FlushPolicy;
 use reactor::{Class, Nanos};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use wire::messages::*;
 use wire::{Decode, Encode, FileId, Operation, Status};
@@ -48,6 +48,14 @@ pub struct Flushes {
 pub struct FlushRun {
     ticket: u64,
     pub paths: Vec<Vec<u8>>,
+    /// If there are any: files, and directories for their names, that somebody syncs, and nothing else.
+    pub files: RefCell<BTreeSet<u64>>,
+    /// They wait for something else, so everything is done.
+    pub is_widened: Cell<bool>,
+    /// Those of them that could not be brought into line: what, and why.
+    pub failed_files: RefCell<BTreeMap<u64, ToldFailure>>,
+    /// It ends before its time, for somebody waits for another one: what it leaves is asked for again.
+    pub is_cut: Cell<bool>,
     is_begun: Cell<bool>,
     is_ended: Cell<bool>,
     ended: Notice<()>,
@@ -66,6 +74,11 @@ pub struct FlushRun {
 }
 
 impl FlushRun {
+    /// Whether nothing could be done at all.
+    fn has_failed_whole(&self) -> bool {
+        self.failures.borrow().contains_key(&b""[..])
+    }
+
     /// A number of this one, and of the one before.
     fn sum(&self, number: impl Fn(&FlushRun) -> u64) -> u64 {
         number(self) + self.before.as_ref().map_or(0, |before| number(before))
@@ -82,7 +95,9 @@ pub fn flush(core: &Rc<Core>, caller: &Caller, params: &[u8], _: &mut Vec<u8>) -
     let request = FlushRequest::from_bytes(params)?;
     core.check_backing()?;
     core.check_home(FileId::ROOT)?;
-    core.check_owner(caller)?;
+    if request.file == FileId::default() || !core.options.flushing.fsync_carries {
+        core.check_owner(caller)?;
+    }
     if core.backing().pace.policy() == FlushPolicy::Never {
         let words = "the cluster was made with --flush never, so nothing goes to the backing directory";
         return Err(Failure::with_text(Status::NotPermitted, words));
@@ -116,6 +131,7 @@ impl Core {
         let flushes = &self.backing().flushes;
         let known = |ticket: u64| flushes.known.borrow().iter().find(|run| run.ticket == ticket).cloned();
         let run = match request.ticket {
+            0 if request.file != FileId::default() => self.ask_to_carry(request.file),
             0 => self.ask_for_flush(request.paths),
             ticket => match known(ticket) {
                 Some(run) => run,
@@ -125,7 +141,11 @@ impl Core {
         if request.ticket != 0 && !run.is_ended.get() {
             until(&self.reactor, self.reactor.now() + WAIT_NS, run.ended.wait()).await;
         }
-        let failures = run.failures.borrow();
+        let own = run.failed_files.borrow().get(&request.file.0).cloned();
+        let failures = match request.file == FileId::default() || run.has_failed_whole() {
+            true => run.failures.borrow().clone(),
+            false => own.into_iter().collect(),
+        };
         let is_ended = run.is_ended.get();
         let mut told_bytes = 0;
         let told = failures.iter().take_while(|(path, reason)| {
@@ -165,14 +185,27 @@ impl Core {
     fn ask_for_flush(self: &Rc<Self>, paths: Vec<Vec<u8>>) -> Rc<FlushRun> {
         let known = self.backing().flushes.known.borrow();
         // What goes when nobody waits for it goes now.
-        let is_patient = |run: &&Rc<FlushRun>| !run.is_ended.get() && run.patience.get() > flush_patience::NONE;
+        let is_patient = |run: &&Rc<FlushRun>| !run.is_ended.get() && is_patient(run);
         let before = known.iter().find(is_patient).cloned();
         known.iter().filter(|run| !run.is_ended.get()).for_each(|run| run.patience.set(flush_patience::NONE));
-        if let Some(run) = known.iter().find(|run| !run.is_begun.get() && run.paths == paths) {
+        let is_same = |run: &&Rc<FlushRun>| run.paths == paths && run.files.borrow().is_empty() && !run.is_cut.get();
+        if let Some(run) = known.iter().filter(is_same).find(|run| !run.is_begun.get()) {
             return run.clone();
         }
         drop(known);
         self.start_flush(paths, flush_patience::NONE, before)
+    }
+
+    /// What somebody syncs goes as soon as nothing is under way that somebody waits for.
+    fn ask_to_carry(self: &Rc<Self>, file: FileId) -> Rc<FlushRun> {
+        let known = self.backing().flushes.known.borrow();
+        let is_patient = |run: &&Rc<FlushRun>| !run.is_ended.get() && is_patient(run);
+        known.iter().filter(is_patient).for_each(|run| run.is_cut.set(true));
+        let next = known.iter().find(|run| !run.is_begun.get() && !run.files.borrow().is_empty()).cloned();
+        drop(known);
+        let run = next.unwrap_or_else(|| self.start_flush(Vec::new(), flush_patience::NONE, None));
+        run.files.borrow_mut().insert(file.0);
+        run
     }
 
     /// Begins a flush for servers that have changes, unless there is one, which is as urgent then. How far flushes have
@@ -239,11 +272,17 @@ impl Core {
                     break;
                 }
             };
+            run.failed_files.borrow_mut().clear();
             pass.work().await;
             failures = pass.failures.take();
             let is_stuck = pass.progress.get() == 0;
-            if pass.waiting.get() == 0 || is_stuck && (was_stuck || run.patience.get() > flush_patience::NONE) {
+            let is_whole = run.files.borrow().is_empty() || run.is_widened.get();
+            if pass.waiting.get() == 0 || run.is_cut.get() || is_stuck && is_whole && (was_stuck || is_patient(run)) {
                 break;
+            }
+            if is_stuck && was_stuck {
+                // What a file waits for may be anything else that was changed.
+                run.is_widened.set(true);
             }
             if is_stuck {
                 self.reactor.sleep(STUCK_PAUSE_NS).await;
@@ -268,11 +307,21 @@ impl Core {
     }
 
     pub(super) async fn ask_carried_of(self: &Rc<Self>, id: FileId) -> Result<AskCarriedReply, Failure> {
+        self.tell_hindrance(id, b"").await
+    }
+
+    /// The same of an inode that something else keeps from being carried.
+    pub(super) async fn tell_hindrance(
+        self: &Rc<Self>,
+        id: FileId,
+        hindrance: &[u8],
+    ) -> Result<AskCarriedReply, Failure> {
         let home = self.cluster.home_of(id).ok_or(Status::BadMessage)?;
+        let request = AskCarriedRequest { id, hindrance: hindrance.to_vec() };
         if home == self.index {
-            return Ok(self.carried(id));
+            return Ok(self.carried_but_for(&request));
         }
-        self.peers.call(home, Operation::AskCarried, &AskCarriedRequest { id }, None).await
+        self.peers.call(home, Operation::AskCarried, &request, None).await
     }
 
     pub(super) async fn changes_of(
@@ -289,6 +338,11 @@ impl Core {
         }
         self.peers.call(server, Operation::ListChanges, from, None).await
     }
+}
+
+/// Whether nobody waits for a flush.
+fn is_patient(run: &FlushRun) -> bool {
+    run.patience.get() > flush_patience::NONE
 }
 
 fn no_reply() -> FlushReply {

@@ -39,7 +39,7 @@ impl Core {
     }
 
     /// Whether a name is one of this cluster's own.
-    pub(super) fn is_hidden(&self, name: &[u8]) -> bool {
+    pub(crate) fn is_hidden(&self, name: &[u8]) -> bool {
         name.starts_with(PREFIX) && name.starts_with(&self.hidden_prefix())
     }
 

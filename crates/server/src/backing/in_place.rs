@@ -105,7 +105,7 @@ impl Core {
                 target.set_size(attributes.size).await.map_err(failed)?;
             }
             let is_changed = self.have_all_written(&holders, &share, task).await?;
-            if !is_parked || !is_changed {
+            if !is_parked || !is_changed || request.is_snapshot() {
                 self.remove_extended_behind(file, &self.own_extended(file), (parent, &own_name)).await?;
                 self.set_attributes_behind(file, attributes, None, (parent, &own_name), &target).await?;
             }
@@ -129,8 +129,10 @@ impl Core {
         let known = updated?;
         self.settle_place(request, &holders, wish).await?;
         let (known, settled) = match is_parked {
-            // Nobody sees it before it is as it was at one time.
-            true if self.was_changed(&holders, &share).await? => return Ok(InPlace::Changed),
+            // Nobody sees it before it is as it was at one time, unless somebody syncs it.
+            true if !request.is_snapshot() && self.was_changed(&holders, &share).await? => {
+                return Ok(InPlace::Changed);
+            }
             true => self.give_name(request, (parent, &own_name, name), attributes, None).await?,
             false => (known, Vec::new()),
         };

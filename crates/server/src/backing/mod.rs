@@ -87,6 +87,7 @@ pub use preparation::{lacking, preparation, preparation_number};
 
 use crate::backing::table::RootIdentity;
 use crate::core::{Core, Failure, Notice, Turns, until};
+use crate::files::late_errors::{CARRY_FILES_MAX, ERROR_SIZE, REASON_SIZE_MAX};
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::process::options::{ConflictPolicy, ServerOptions, StartError};
@@ -174,9 +175,11 @@ pub struct BackingUse {
 }
 
 /// Bytes that calls under way, remembered paths and names that were read take at most; a table of names that grows has
-/// twice its size. What was taken up counts with the names and inodes.
-pub const MEMORY_MAX: u64 =
-    2 * (CALLS_MAX * CALL_SIZE_MAX) as u64 + places::PATHS_SIZE_MAX as u64 + 2 * LISTED_SIZE_MAX as u64;
+/// twice its size; and why files can't be carried. What was taken up counts with the names and inodes.
+pub const MEMORY_MAX: u64 = 2 * (CALLS_MAX * CALL_SIZE_MAX) as u64
+    + places::PATHS_SIZE_MAX as u64
+    + 2 * LISTED_SIZE_MAX as u64
+    + (CARRY_FILES_MAX * (REASON_SIZE_MAX + ERROR_SIZE)) as u64;
 
 /// What a server does wrong on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

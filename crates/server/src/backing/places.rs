@@ -105,9 +105,9 @@ pub fn ask_place(
 
 /// `AskCarried`, at the home.
 pub fn ask_carried(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
-    let id = AskCarriedRequest::from_bytes(params)?.id;
-    core.check_home(id)?;
-    core.carried(id).encode(reply);
+    let request = AskCarriedRequest::from_bytes(params)?;
+    core.check_home(request.id)?;
+    core.carried_but_for(&request).encode(reply);
     Ok(Progress::Done)
 }
 
@@ -124,8 +124,16 @@ impl BackingUse {
 }
 
 impl Core {
+    /// The same of one that something else keeps from being carried, which is noted for who has it open.
+    pub(super) fn carried_but_for(&self, request: &AskCarriedRequest) -> AskCarriedReply {
+        if !request.hindrance.is_empty() {
+            self.late_errors.note_carry(request.id, &request.hindrance, self.reactor.wall_clock());
+        }
+        self.carried(request.id)
+    }
+
     /// What is known here of an inode whose home this is, and of its place.
-    pub(super) fn carried(&self, id: FileId) -> AskCarriedReply {
+    pub(crate) fn carried(&self, id: FileId) -> AskCarriedReply {
         let tables = self.tables.borrow();
         let inode = tables.inodes.get(id);
         let taken_up = tables.backing.get(id);

@@ -13,7 +13,8 @@ pub mod slab;
 mod waiting;
 
 pub use failure::Failure;
-pub use waiting::{Notice, Turn, Turns, all, until};
+pub use reactor::until;
+pub use waiting::{Notice, Turn, Turns, all};
 
 use crate::backing::BackingUse;
 use crate::coordination::intents::Origin;
@@ -25,6 +26,7 @@ use crate::files::announcement::Announcements;
 use crate::files::file_locks::queue::Queues;
 use crate::files::glimpse::Glimpses;
 use crate::files::inodes::Inode;
+use crate::files::late_errors::LateErrors;
 use crate::handlers::{Copies, Listings, Sequencer};
 use crate::journal::checkpoint::Checkpoints;
 use crate::journal::durability::Syncs;
@@ -70,6 +72,7 @@ pub struct Core {
     pub value_turns: Turns,
     pub copies: Copies,
     pub peers: Peers,
+    pub late_errors: Rc<LateErrors>,
     pub syncs: Rc<Syncs>,
     pub glimpses: Glimpses,
     pub announcements: Announcements,
@@ -131,7 +134,8 @@ impl Core {
         backing: Option<BackingUse>,
         samples: Samples,
     ) -> Core {
-        let syncs = Syncs::new(reactor, &store, options.bounds.memos);
+        let late_errors = Rc::new(LateErrors::new(options.bounds.memos));
+        let syncs = Syncs::new(reactor, &store, &late_errors);
         let peers = Peers::new(reactor, &options, &syncs);
         let leases = Leases::new(&options.bounds);
         Core {
@@ -150,6 +154,7 @@ impl Core {
             value_turns: Turns::default(),
             copies: Copies::default(),
             peers,
+            late_errors,
             syncs,
             glimpses: Glimpses::default(),
             announcements: Announcements::default(),

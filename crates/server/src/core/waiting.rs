@@ -6,11 +6,11 @@
 
 use crate::process::statistics::waits::{self, WaitReason};
 use crate::store::FastMap;
-use reactor::{LocalFuture, Nanos, Reactor};
+use reactor::LocalFuture;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -208,19 +208,6 @@ pub async fn all<T>(futures: Vec<LocalFuture<T>>) -> Vec<T> {
             }
         }
         if waiting { Poll::Pending } else { Poll::Ready(results.drain(..).flatten().collect()) }
-    })
-    .await
-}
-
-/// Resolves like `future`, or to `None` at the deadline.
-pub async fn until<T>(reactor: &Reactor, deadline: Nanos, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    let mut sleep = pin!(reactor.sleep_until(deadline));
-    poll_fn(|context| {
-        if let Poll::Ready(value) = future.as_mut().poll(context) {
-            return Poll::Ready(Some(value));
-        }
-        sleep.as_mut().poll(context).map(|_| None)
     })
     .await
 }

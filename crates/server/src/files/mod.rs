@@ -6,5 +6,6 @@ pub mod extended_attributes;
 pub mod file_locks;
 pub mod glimpse;
 pub mod inodes;
+pub mod late_errors;
 pub mod open_files;
 pub mod rights;

@@ -9,29 +9,18 @@
 //! 2. After a power loss no session is known and no number is given out that may have been given out before.
 
 use crate::core::{Core, Failure, Notice};
+use crate::files::late_errors::LateErrors;
 use crate::journal::records::Record;
 use crate::journal::tables::NUMBER_BLOCK;
 use crate::process::statistics::waits::WaitReason;
-use crate::store::{FastMap, Store, StoreError, SyncError};
+use crate::store::{Store, StoreError, SyncError};
 use reactor::{Class, Reactor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use wire::FileId;
 use wire::identity::SEQUENCE_MAX;
 
-/// Files whose medium errors are remembered; with more, all files count as concerned.
-const FAILED_FILES_MAX: usize = 1 << 16;
 /// Least bytes of the journal that setting numbers aside takes.
 const RECORD_SIZE_MIN: u64 = 64;
-
-/// What a sync that failed means for one file.
-#[derive(Clone, Copy)]
-pub struct SyncFailure {
-    /// Number of the failure, rising: when it was, in nanoseconds since the epoch, or a little more.
-    pub number: u64,
-    /// Whether anybody was told.
-    pub told: bool,
-}
 
 type SyncResult = Result<(), Failure>;
 
@@ -44,19 +33,13 @@ pub struct Syncs {
     /// Syncs that were carried out, and that failed.
     pub count: Cell<u64>,
     pub failed: Cell<u64>,
-    /// Files that a failed sync concerned; at most so many.
-    failed_files_max: usize,
-    failed_files: RefCell<FastMap<u64, SyncFailure>>,
-    /// A failure that concerned too many files to name.
-    all_files_failed: Cell<Option<SyncFailure>>,
-    last_failure_number: Cell<u64>,
+    late_errors: Rc<LateErrors>,
     /// Told when the medium refused the journal: the server must stop.
     pub broken: Notice<String>,
 }
 
 impl Syncs {
-    /// `memos`: of files whose medium errors are remembered, at most so many.
-    pub fn new(reactor: &Reactor, store: &Store, memos: usize) -> Rc<Syncs> {
+    pub fn new(reactor: &Reactor, store: &Store, late_errors: &Rc<LateErrors>) -> Rc<Syncs> {
         Rc::new(Syncs {
             reactor: reactor.clone(),
             store: store.clone(),
@@ -64,10 +47,7 @@ impl Syncs {
             next: RefCell::default(),
             count: Cell::new(0),
             failed: Cell::new(0),
-            failed_files_max: FAILED_FILES_MAX.min(memos),
-            failed_files: RefCell::default(),
-            all_files_failed: Cell::new(None),
-            last_failure_number: Cell::new(0),
+            late_errors: late_errors.clone(),
             broken: Notice::new(),
         })
     }
@@ -125,31 +105,9 @@ impl Syncs {
                 error.into()
             }
             SyncError::Data { files, error } => {
-                let number = (self.reactor.wall_clock().max(0) as u64).max(self.last_failure_number.get() + 1);
-                self.last_failure_number.set(number);
-                let failure = SyncFailure { number, told: false };
-                let mut failed_files = self.failed_files.borrow_mut();
-                if failed_files.len() + files.len() > self.failed_files_max {
-                    failed_files.clear();
-                    self.all_files_failed.set(Some(failure));
-                } else {
-                    failed_files.extend(files.into_iter().map(|file| (file, failure)));
-                }
+                self.late_errors.note_medium(&files, self.reactor.wall_clock());
                 error.into()
             }
-        }
-    }
-
-    /// The last failure that concerned a file.
-    pub fn failure(&self, file: FileId) -> Option<SyncFailure> {
-        let own = self.failed_files.borrow().get(&file.0).copied();
-        own.into_iter().chain(self.all_files_failed.get()).max_by_key(|failure| failure.number)
-    }
-
-    /// Somebody was told of the file's last failure.
-    pub fn note_told(&self, file: FileId) {
-        if let Some(failure) = self.failed_files.borrow_mut().get_mut(&file.0) {
-            failure.told = true;
         }
     }
 }

@@ -201,6 +201,12 @@ impl Server {
         core.life.serve(handle);
         core.watch_changes();
         core.publish_tree(&core.tables.borrow());
+        let weak = Rc::downgrade(&core);
+        core.late_errors.when_noted(move || {
+            if let Some(core) = weak.upgrade() {
+                core.publish_late_error();
+            }
+        });
         invalidation::start(&core);
         if let Some(listener) = page {
             reactor.spawn(Class::Background, metrics::serve(core.clone(), listener));
@@ -354,6 +360,19 @@ impl Server {
     /// Ids of what it has taken up since, and numbers of the inodes behind.
     pub fn taken_up(&self) -> Vec<(wire::FileId, u64)> {
         self.core.backing.as_ref().map_or_else(Vec::new, BackingUse::log)
+    }
+
+    /// Of a file of this server that has names: the number of its inode behind, its size and its mtime there; zeros if
+    /// it is not behind. Nothing if that is not known, or is being changed. For simulations.
+    pub fn file_behind(&self, file: wire::FileId) -> Option<(u64, u64, i64)> {
+        if self.core.check_home(file).is_err() {
+            return None;
+        }
+        let carried = self.core.carried(file);
+        let is_settled = !carried.is_moving && carried.next.is_none() && carried.names.is_some_and(|names| names > 0);
+        let Some(place) = carried.place else { return is_settled.then_some((0, 0, 0)) };
+        let is_known = is_settled && !place.is_being_written() && !self.core.is_hidden(place.name());
+        is_known.then_some((place.inode, place.size, place.mtime))
     }
 
     /// Numbers of the inodes behind that a flush updates where they are, or has begun to.

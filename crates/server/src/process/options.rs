@@ -134,6 +134,8 @@ pub struct Flushing {
     pub atomic_below: u64,
     /// What was looked at behind longer ago is looked at again when it is asked for; `Nanos::MAX` for never.
     pub check: Nanos,
+    /// Whether who syncs a file waits until it is behind.
+    pub fsync_carries: bool,
 }
 
 impl Default for Flushing {
@@ -148,6 +150,7 @@ impl Default for Flushing {
             grace: 20_000_000_000,
             atomic_below: 1 << 20,
             check: 10_000_000_000,
+            fsync_carries: false,
         }
     }
 }

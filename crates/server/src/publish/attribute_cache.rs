@@ -22,7 +22,7 @@ use crate::publish::blocks::{Blocks, InodeIndex};
 use crate::publish::table::SharedTable;
 use crate::tree::Tree;
 use reactor::{AttributeCache, CacheFault, CellPlace};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::attribute_cache::{
@@ -97,6 +97,7 @@ pub struct Publisher {
     /// Cells for names that lead to files elsewhere.
     elsewhere: RefCell<Vec<u64>>,
     life: u64,
+    late_error: Cell<u64>,
 }
 
 impl Publisher {
@@ -106,7 +107,8 @@ impl Publisher {
         let blocks = Blocks::of(attribute_cache, block_count_max)?;
         let names = SharedTable::new(&blocks, Table::Names)?;
         let inodes = InodeIndex::new(&blocks)?;
-        Some(Rc::new(Publisher { blocks, names, inodes, elsewhere: RefCell::default(), life }))
+        let (elsewhere, late_error) = (RefCell::default(), Cell::new(0));
+        Some(Rc::new(Publisher { blocks, names, inodes, elsewhere, life, late_error }))
     }
 
     fn cache(&self) -> &AttributeCache {
@@ -377,9 +379,18 @@ impl Publisher {
     /// The tree is so.
     pub fn publish_tree(&self, tree: &Tree) {
         match tree.passing() {
-            Some(number) => self.cache().put(self.tree_place(), &[tree_word(number), self.life]),
+            Some(number) => {
+                let words = [tree_word(number), self.life, self.late_error.get()];
+                self.cache().put(self.tree_place(), &words);
+            }
             None => self.invalidate_tree(),
         }
+    }
+
+    /// Notes the number of the last error that was learnt of late, which is shown beside the tree.
+    pub fn publish_late_error(&self, number: u64, tree: &Tree) {
+        self.late_error.set(number);
+        self.publish_tree(tree);
     }
 
     /// What is in the attribute cache and not so, in words; `first_bytes` tells where those of a file are, `is_kept`

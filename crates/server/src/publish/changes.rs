@@ -117,6 +117,17 @@ impl Core {
         }
     }
 
+    /// Shows the number of the last error that was learnt of late, and has replies name it from now on.
+    pub fn publish_late_error(&self) {
+        let (number, tables) = (self.late_errors.last_number(), self.tables.borrow());
+        if let Some(publisher) = &tables.publisher {
+            publisher.publish_late_error(number, &tables.tree);
+        }
+        if let Some(handle) = self.life.handle() {
+            handle.set_late_error(number);
+        }
+    }
+
     /// Has the memory fetched in which a name is shown, or will be.
     pub fn prefetch_name(&self, tables: &Tables, (parent, name): (FileId, &[u8]), hash: u64) {
         if let Some(publisher) = &tables.publisher {

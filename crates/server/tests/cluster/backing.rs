@@ -508,7 +508,7 @@ fn a_directory_that_was_replaced_is_not_taken_for_another() {
 pub async fn flush(caller: &Caller) -> FlushReply {
     let mut ticket = 0;
     loop {
-        let request = FlushRequest { ticket, paths: Vec::new() };
+        let request = FlushRequest { ticket, paths: Vec::new(), file: FileId::default() };
         let reply = caller.call(caller.home(ROOT), Operation::Flush, &request).await.expect("flushed");
         let reply = FlushReply::from_bytes(&reply.params).expect("the reply is well-formed");
         if reply.state == flush_states::ENDED {

@@ -184,7 +184,7 @@ fn killed_while_names_are_settled() {
             test.world.crash_after_writes(test.servers[victim as usize], step, false);
             let own = caller.clone();
             let first = test.spawn(0, async move {
-                let request = wire::messages::FlushRequest { ticket: 0, paths: Vec::new() };
+                let request = wire::messages::FlushRequest { ticket: 0, paths: Vec::new(), file: FileId::default() };
                 let _ = own.call(own.home(ROOT), wire::Operation::Flush, &request).await;
             });
             let is_over = || !test.world.is_running(test.servers[victim as usize]);

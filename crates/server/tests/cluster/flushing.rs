@@ -213,7 +213,7 @@ fn policies() {
             if policy == FlushPolicy::Never {
                 let own = caller.clone();
                 let refused = test.run(0, async move {
-                    let request = FlushRequest { ticket: 0, paths: Vec::new() };
+                    let request = FlushRequest { ticket: 0, paths: Vec::new(), file: FileId::default() };
                     own.call(own.home(ROOT), Operation::Flush, &request).await
                 });
                 assert_eq!(status(&refused), Status::NotPermitted);
@@ -255,7 +255,7 @@ fn servers_that_end_carry_first() {
             write(&own, &opened.attributes, 0, b"bytes").await;
             let synced = own.open_for_good(ROOT, "z.synced", open_flags::CREATE).await.expect("made");
             write(&own, &synced.attributes, 0, b"bytes").await;
-            let request = SynchroniseRequest { file: synced.attributes.id, seen: 0, opened_at: 0 };
+            let request = SynchroniseRequest { file: synced.attributes.id, seen: 0, opened_at: 0, is_question: false };
             own.call(own.home(synced.attributes.id), Operation::Synchronise, &request).await.expect("synced");
         });
         // Small files that share their syncs go together, whatever their order.

@@ -190,7 +190,7 @@ fn starts_after_power_loss_with_any_journal() {
 
 /// fsync of a file that was open all the time; what its caller is told of errors of earlier writes.
 async fn fsync(caller: &Caller, file: FileId, seen: u64) -> Answer<u64> {
-    let request = SynchroniseRequest { file, seen, opened_at: 0 };
+    let request = SynchroniseRequest { file, seen, opened_at: 0, is_question: false };
     let reply = caller.call(caller.home(file), Operation::Synchronise, &request).await?;
     Ok(SynchroniseReply::from_bytes(&reply.params).expect("the reply is well-formed").trouble)
 }

@@ -37,6 +37,7 @@ pub const MANUAL: Flushing = Flushing {
     grace: 20 * SECOND,
     atomic_below: 1 << 20,
     check: 10 * SECOND,
+    fsync_carries: false,
 };
 
 /// A world with servers and nodes for callers.
@@ -541,7 +542,7 @@ impl Caller {
     /// Has all servers make everything durable.
     pub async fn synchronise(&self) -> Answer<()> {
         for server in 0..self.channels.len() as u32 {
-            let request = SynchroniseRequest { file: FileId::default(), seen: 0, opened_at: 0 };
+            let request = SynchroniseRequest { file: FileId::default(), seen: 0, opened_at: 0, is_question: false };
             self.call(server, Operation::Synchronise, &request).await?;
         }
         Ok(())

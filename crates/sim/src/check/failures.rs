@@ -29,6 +29,8 @@ pub struct Expected {
     pub rot: bool,
     /// Whether calls on a backing tree may have failed.
     pub backing: bool,
+    /// Whether something may be kept from going there, as with `tabane flush`: who syncs or closes it is told so.
+    pub flushes: bool,
 }
 
 /// Clients to whom things may happen.
@@ -69,6 +71,11 @@ fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) ->
         Status::NoLocks if has_few_locks(&expected.bounded) && locks(&operation.action) => None,
         Status::TooManyConnections if expected.bounded.sessions != Bounds::default().sessions => None,
         Status::Io if expected.backing && operation.start < expected.healed => None,
+        Status::Io
+            if expected.flushes && matches!(operation.action, Action::Synchronise { .. } | Action::Close { .. }) =>
+        {
+            None
+        }
         Status::Io | Status::Corrupt | Status::Damaged if expected.rot && meets_bytes(&operation.action) => None,
         // Two of the largest values and their names are more than one inode may have.
         Status::NoSpace if matches!(operation.action, Action::SetExtended { size, .. } if size > 60_000) => None,
@@ -181,6 +188,7 @@ mod tests {
             bounded,
             rot: false,
             backing: false,
+            flushes: false,
         }
     }
 

@@ -5,7 +5,7 @@ use crate::commands::{check, clean, logs};
 use crate::{down, hosts, mount, report, run, salvage, server, status, top, up};
 
 /// What a new cluster is to be like, which `up`, `run` and `config` know alike.
-pub const NEW_CLUSTER: [&str; 35] = [
+pub const NEW_CLUSTER: [&str; 36] = [
     "servers",
     "hosts",
     "per-host",
@@ -26,6 +26,7 @@ pub const NEW_CLUSTER: [&str; 35] = [
     "flush-atomic",
     "on-conflict",
     "grace-ms",
+    "fsync-backing",
     "chunk-size",
     "placement",
     "transport",
@@ -46,8 +47,8 @@ pub const NEW_CLUSTER: [&str; 35] = [
 const MOUNT: [&str; 9] =
     ["mount", "threads", "io-uring", "keep-entries", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 46] = joined(&[&NEW_CLUSTER, &["warm", "record"], &MOUNT]);
-static RUN_OPTIONS: [&str; 49] =
+static UP_OPTIONS: [&str; 47] = joined(&[&NEW_CLUSTER, &["warm", "record"], &MOUNT]);
+static RUN_OPTIONS: [&str; 50] =
     joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms", "record", "report", "mpi"], &MOUNT]);
 
 /// In the order of the overview.
@@ -443,6 +444,7 @@ pub static ROWS: &[Command] = &[
             "flush-atomic",
             "on-conflict",
             "grace-ms",
+            "fsync-backing",
             "log",
         ],
         single_dash: false,

@@ -5,7 +5,7 @@ use super::{Command, PROGRAM, joined};
 use crate::commands::settings;
 use crate::{completion, doctor, manual};
 
-static CONFIG_OPTIONS: [&str; 47] = joined(&[
+static CONFIG_OPTIONS: [&str; 48] = joined(&[
     &["explain", "json", "cluster"],
     &NEW_CLUSTER,
     &["warm", "stop-timeout-ms", "jobs", "threads", "io-uring", "keep-entries", "interval-ms", "color", "contact"],

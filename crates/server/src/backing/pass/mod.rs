@@ -77,6 +77,8 @@ pub struct Pass {
     taken: RefCell<BTreeSet<u64>>,
     linked: RefCell<BTreeSet<u64>>,
     occupied: RefCell<BTreeMap<u64, (GivesWay, Vec<u8>)>>,
+    /// Directories that can't be put where they ought to be, with reasons.
+    refused: RefCell<BTreeMap<u64, Vec<u8>>>,
     pub failures: RefCell<Failures>,
     pub progress: Cell<u64>,
     pub waiting: Cell<u64>,
@@ -100,6 +102,7 @@ impl Pass {
             taken: RefCell::default(),
             linked: RefCell::default(),
             occupied: RefCell::default(),
+            refused: RefCell::default(),
             failures: RefCell::default(),
             progress: Cell::new(0),
             waiting: Cell::new(0),
@@ -128,8 +131,36 @@ impl Pass {
                 pass.moved.insert((behind.same_as.0, entry.directory.0, entry.name.clone()));
             }
         }
+        pass.keep_files();
         run.left.set((pass.names.len() + pass.written.len()) as u64);
         Ok(pass)
+    }
+
+    /// Where a flush is of some files alone, only what they need is done: their names, the names in them, and
+    /// directories above.
+    fn keep_files(&mut self) {
+        let files = self.run.files.borrow();
+        if files.is_empty() || self.run.is_widened.get() {
+            return;
+        }
+        let is_its = |entry: &ChangedEntry| {
+            files.contains(&entry.directory.0) || entry.id.is_some_and(|id| files.contains(&id.0))
+        };
+        let mut kept: BTreeSet<usize> = (0..self.names.len()).filter(|index| is_its(&self.names[*index])).collect();
+        let mut above: Vec<u64> = kept.iter().map(|index| self.names[*index].directory.0).collect();
+        above.extend(files.iter());
+        while let Some(directory) = above.pop() {
+            if let Some(index) = self.changed.get(&directory)
+                && kept.insert(*index)
+            {
+                above.push(self.names[*index].directory.0);
+            }
+        }
+        let mut index = 0..;
+        self.names.retain(|_| index.next().is_some_and(|index| kept.contains(&index)));
+        let names = self.names.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::Directory);
+        self.changed = names.filter_map(|(index, entry)| Some((entry.id?.0, index))).collect();
+        self.written.retain(|id, _| files.contains(id));
     }
 
     /// Waits until it is known where inodes are that somebody who was cut off was about to move, for a time-out at
@@ -288,7 +319,7 @@ impl Pass {
                 self.core.reactor.spawn_joinable(Class::Background, async move {
                     loop {
                         let next = left.borrow_mut().pop_front();
-                        let Some(item) = next else { return };
+                        let Some(item) = next.filter(|_| !pass.run.is_cut.get()) else { return };
                         step(pass.clone(), item).await;
                     }
                 })
@@ -328,14 +359,19 @@ impl Pass {
 
     async fn note_failure(&self, index: usize, hindrance: Hindrance) {
         let entry = &self.names[index];
+        if let (Hindrance::Failed(reason), Kind::Directory, Some(id)) = (&hindrance, entry.kind, entry.id) {
+            self.refused.borrow_mut().insert(id.0, reason.clone());
+        }
         let path = match self.path_here(entry.directory).await.ok().flatten() {
             Some(directory) => joined(&directory, &entry.name),
             None => [b".../", entry.name.as_slice()].concat(),
         };
-        self.note_failure_of(path, hindrance);
+        let ids = [entry.id.unwrap_or_default(), entry.directory];
+        self.note_failure_of((path, &ids), hindrance);
     }
 
-    fn note_failure_of(&self, path: Vec<u8>, hindrance: Hindrance) {
+    /// Something was not done, of which a flush of one of these files or directories is told.
+    fn note_failure_of(&self, (path, ids): (Vec<u8>, &[FileId]), hindrance: Hindrance) {
         if !self.is_wanted(&path) {
             return;
         }
@@ -352,7 +388,12 @@ impl Pass {
                 self.waiting.set(self.waiting.get() + 1);
                 reason.into_bytes()
             }
-            Hindrance::NotNow => return,
+            Hindrance::NotNow if self.run.patience.get() > flush_patience::NONE || self.run.is_cut.get() => return,
+            // It was begun when nobody waited.
+            Hindrance::NotNow => {
+                self.waiting.set(self.waiting.get() + 1);
+                b"it was changed while it was carried".to_vec()
+            }
             Hindrance::Conflict => b"somebody else has changed it there".to_vec(),
             Hindrance::Occupied(gives_way) => {
                 self.waiting.set(self.waiting.get() + 1);
@@ -360,6 +401,9 @@ impl Pass {
                 b"what has its name behind is not moved yet".to_vec()
             }
         };
+        for id in ids.iter().filter(|id| self.run.files.borrow().contains(&id.0)) {
+            self.run.failed_files.borrow_mut().insert(id.0, (path.clone(), reason.clone()));
+        }
         self.failures.borrow_mut().insert(path, reason);
     }
 
@@ -371,6 +415,9 @@ impl Pass {
 
     async fn name_step(&self, index: usize) {
         let entry = &self.names[index];
+        if self.run.is_cut.get() {
+            return;
+        }
         if entry.id.is_none() {
             self.core.flush_turn(&self.run.patience, 0).await;
         }
@@ -457,8 +504,9 @@ impl Pass {
         if entry.behind.next.is_some() {
             return Err(Hindrance::Waits("it is being carried by an earlier flush".to_owned()));
         }
-        let directory = self.directory_place(entry.directory).await?;
-        let directory = directory.ok_or_else(|| Hindrance::Waits("its directory is not there yet".to_owned()))?;
+        let Some(directory) = self.directory_place(entry.directory).await? else {
+            return Err(self.lacks_directory(entry, id).await?);
+        };
         let path = joined(&directory.path, &entry.name);
         if !self.is_wanted(&path) {
             return Ok(false);
@@ -550,6 +598,23 @@ impl Pass {
         Ok(true)
     }
 
+    /// Why something has no directory to go to. Who has a file open that lacks one which can't be made is told so.
+    async fn lacks_directory(&self, entry: &ChangedEntry, id: FileId) -> Result<Hindrance, Failure> {
+        let mut above = entry.directory;
+        while let Some(index) = self.changed.get(&above.0) {
+            let reason = self.refused.borrow().get(&above.0).cloned();
+            if let Some(reason) = reason {
+                let reason = format!("its directory can't go there: {}", String::from_utf8_lossy(&reason));
+                if entry.kind == Kind::File {
+                    self.core.tell_hindrance(id, reason.as_bytes()).await?;
+                }
+                return Ok(Hindrance::Waits(reason));
+            }
+            above = self.names[*index].directory;
+        }
+        Ok(Hindrance::Waits("its directory is not there yet".to_owned()))
+    }
+
     /// A directory may have been made anew, or moved with all that is in it.
     fn forget_paths(&self) {
         self.places.borrow_mut().clear();
@@ -620,9 +685,9 @@ impl Pass {
         };
         match result.await {
             Ok(Some((_, None))) => self.note_done(),
-            Ok(Some((path, Some(hindrance)))) => self.note_failure_of(path, hindrance),
+            Ok(Some((path, Some(hindrance)))) => self.note_failure_of((path, &[id]), hindrance),
             Ok(None) => {}
-            Err::<_, Failure>(failure) => self.note_failure_of(format!("({id})").into_bytes(), failure.into()),
+            Err::<_, Failure>(failure) => self.note_failure_of((format!("({id})").into_bytes(), &[id]), failure.into()),
         }
     }
 
@@ -643,6 +708,9 @@ impl Pass {
 
     async fn carry(&self, mut request: CarryInodeRequest) -> Result<(), Hindrance> {
         let id = request.id;
+        if request.way == carry_ways::PLACE && !self.run.files.borrow().is_empty() {
+            request.way = carry_ways::SNAPSHOT;
+        }
         if !request.is_link() && !self.taken.borrow_mut().insert(id.0) {
             return Err(Hindrance::Waits("it is carried by another name first".to_owned()));
         }
@@ -658,6 +726,8 @@ impl Pass {
             // Names that are to be linked anew are for the next pass.
             self.waiting.set(self.waiting.get() + u64::from(reply.has_parted));
             match reply.state {
+                // It goes on, and ends by itself.
+                flush_states::RUNNING if self.run.is_cut.get() => return Err(Hindrance::NotNow),
                 flush_states::RUNNING => {}
                 flush_states::NOT_NOW => return Err(Hindrance::NotNow),
                 flush_states::CONFLICT => return Err(Hindrance::Conflict),
@@ -686,7 +756,7 @@ impl Pass {
         if let Some((gives_way, path)) = occupied.into_values().next() {
             match self.park(gives_way).await {
                 Ok(()) => self.note_done(),
-                Err(hindrance) => self.note_failure_of(path, hindrance),
+                Err(hindrance) => self.note_failure_of((path, &[]), hindrance),
             }
         }
     }

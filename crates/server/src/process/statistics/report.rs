@@ -369,6 +369,7 @@ fn put_backing(core: &Core, object: &mut Object<'_>) {
             object.number("is_begun", call.is_begun.into());
         });
         object.text("flush_policy", core.options.flushing.policy.word());
+        object.number("fsync_carries", u64::from(core.options.flushing.fsync_carries));
         let check = core.options.flushing.check;
         object.number("check_ns", if check == Nanos::MAX { 0 } else { check });
         let (failed, told) = core.flush_failures();
