@@ -319,7 +319,7 @@ pub fn look(world: &World, client: &SimClient, limit: Nanos) -> Result<View, Str
 /// Whether changes go back in a run.
 pub fn is_wanted(profile: &Profile) -> bool {
     use crate::profile::Sabotage;
-    use server::BackingFault::{ForgetsChanges, ForgetsEvicted, ForgetsLinks, LosesChunkChanges};
+    use server::BackingFault::{ForgetsChanges, ForgetsEvicted, ForgetsLinks, FsyncsTooSoon, LosesChunkChanges};
     use server::BackingFault::{LosesWritesInFlush, ReplacesOthers, SyncsNothing};
     let needs = matches!(
         profile.sabotage,
@@ -327,6 +327,7 @@ pub fn is_wanted(profile: &Profile) -> bool {
             ForgetsChanges
                 | ForgetsEvicted
                 | ForgetsLinks
+                | FsyncsTooSoon
                 | LosesChunkChanges
                 | LosesWritesInFlush
                 | ReplacesOthers
@@ -358,6 +359,9 @@ pub fn flushing(profile: &Profile) -> Flushing {
             on_conflict: ConflictPolicy::Both,
             ..profile.flushing
         },
+        true if profile.sabotage == Sabotage::Backing(server::BackingFault::FsyncsTooSoon) => {
+            Flushing { policy: FlushPolicy::Manual, fsync_carries: true, ..profile.flushing }
+        }
         true => profile.flushing,
         false => Flushing { policy: FlushPolicy::Manual, grace: 0, fsync_carries: false, ..profile.flushing },
     }

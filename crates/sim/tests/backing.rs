@@ -119,3 +119,11 @@ fn other_names_forgotten() {
     let count = noticed_of(48, BackingFault::ForgetsLinks, Flavour::Mixed, &words);
     assert!(count >= 2, "noticed in {count} of 48 runs");
 }
+
+/// Goal: a sync that has ended before its file is behind is noticed.
+#[test]
+fn syncs_that_end_too_soon() {
+    let words = ["no order of the writes explains", "torn or mixed"];
+    let count = noticed(BackingFault::FsyncsTooSoon, Flavour::Contents, &words);
+    assert!(count >= 2, "noticed in {count} of 8 runs");
+}

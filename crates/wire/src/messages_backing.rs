@@ -250,6 +250,9 @@ message! {
         pub cursor: u64,
         /// Among records of names the one that is next in the directory.
         pub name: Vec<u8>,
+        /// If there are any, in their order: only what concerns these files, the names in these directories, and
+        /// directories.
+        pub files: Vec<u64>,
     }
 }
 

@@ -128,6 +128,7 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         FlushRequest { ticket: 3, paths: vec![b"a/b".to_vec()], file: FileId(4) }.to_bytes(),
+        ListChangesRequest { stage: 1, directory: 2, cursor: 3, name: b"a".to_vec(), files: vec![4, 5] }.to_bytes(),
         AskCarriedRequest { id: FileId(5), hindrance: b"read-only".to_vec() }.to_bytes(),
         FlushReply {
             ticket: 3,

@@ -28,7 +28,7 @@ const DECIDED_PAUSE_NS: Nanos = 1_000_000;
 pub fn list_changes(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = ListChangesRequest::from_bytes(params)?;
     core.check_backing()?;
-    let decided = if request == LIST_SETTLED { core.decided_changes() } else { Vec::new() };
+    let decided = if is_settled(&request) { core.decided_changes() } else { Vec::new() };
     if decided.is_empty() {
         core.list_changes(&request).encode(reply);
         return Ok(Progress::Done);
@@ -52,17 +52,22 @@ mod stages {
 /// Where the list of inodes begins that were changed. Those of which nobody knows whether they have their next place
 /// have it in their entries, and are being looked for.
 pub const LIST_INODES: ListChangesRequest =
-    ListChangesRequest { stage: stages::INODES, directory: 0, cursor: 0, name: Vec::new() };
+    ListChangesRequest { stage: stages::INODES, directory: 0, cursor: 0, name: Vec::new(), files: Vec::new() };
 /// The same when changes have come to all servers that were answered before.
 pub const LIST_SETTLED: ListChangesRequest =
-    ListChangesRequest { stage: stages::INODES, directory: 0, cursor: 1, name: Vec::new() };
+    ListChangesRequest { stage: stages::INODES, directory: 0, cursor: 1, name: Vec::new(), files: Vec::new() };
 /// Where the list of names begins that differ.
 pub const LIST_NAMES: ListChangesRequest =
-    ListChangesRequest { stage: stages::NAMES, directory: 0, cursor: 0, name: Vec::new() };
+    ListChangesRequest { stage: stages::NAMES, directory: 0, cursor: 0, name: Vec::new(), files: Vec::new() };
+
+/// Whether a list begins when changes have come to all servers that were answered before.
+pub fn is_settled(request: &ListChangesRequest) -> bool {
+    *request == ListChangesRequest { files: request.files.clone(), ..LIST_SETTLED }
+}
 
 /// Where the list of names begins by which an inode is behind that has several.
 pub fn list_links(id: FileId) -> ListChangesRequest {
-    ListChangesRequest { stage: stages::LINKS, directory: id.0, cursor: 0, name: Vec::new() }
+    ListChangesRequest { stage: stages::LINKS, directory: id.0, cursor: 0, name: Vec::new(), files: Vec::new() }
 }
 
 impl Core {
@@ -104,7 +109,13 @@ impl Core {
     pub(super) fn list_changes(self: &Rc<Self>, from: &ListChangesRequest) -> ListChangesReply {
         let tables = self.tables.borrow();
         let mut entries = Vec::new();
-        let at = |stage, directory, cursor| ListChangesRequest { stage, directory, cursor, name: Vec::new() };
+        let wanted = &from.files;
+        let at = |stage, directory, cursor| {
+            let (name, files) = (Vec::new(), wanted.clone());
+            ListChangesRequest { stage, directory, cursor, name, files }
+        };
+        let is_wanted = |id: FileId| wanted.is_empty() || wanted.binary_search(&id.0).is_ok();
+        let concerns = |kind, id, directory| kind == Kind::Directory || is_wanted(id) || is_wanted(directory);
         let next = match from.stage {
             stages::NAMES => {
                 let mut position = Some(WalkPosition::from_numbers((from.directory, from.cursor)));
@@ -112,7 +123,7 @@ impl Core {
                 while let Some(place) = position.filter(|_| seen < WALK_COUNT && entries.len() < ENTRIES_MAX) {
                     position = tables.names.walk_step(place, STEP_COUNT, &mut |directory, entry| {
                         let (id, kind) = (entry.id, entry.kind);
-                        if self.is_new_name(&tables, directory, entry.name, id) {
+                        if concerns(kind, id, directory) && self.is_new_name(&tables, directory, entry.name, id) {
                             let (name, behind) = (entry.name.to_vec(), nothing_behind());
                             let (is_open, size) = self.rank_of(&tables, id);
                             entries.push(ChangedEntry { directory, name, id: Some(id), kind, behind, is_open, size });
@@ -131,11 +142,13 @@ impl Core {
                 for (seen, (directory, name, behind)) in names.enumerate() {
                     if seen == WALK_COUNT || entries.len() == ENTRIES_MAX {
                         let (stage, name) = (stages::RECORDS, name.to_vec());
-                        next = Some(ListChangesRequest { stage, directory: directory.0, cursor: 0, name });
+                        next = Some(ListChangesRequest { name, ..at(stage, directory.0, 0) });
                         break;
                     }
                     let here = tables.names.get(directory, name, cursor_of(directory, name));
-                    if !behind.agrees(here.map(|(id, _)| id)) {
+                    let is_its = here.is_some_and(|(id, kind)| concerns(kind, id, directory));
+                    let is_its = is_its || is_wanted(directory) || is_wanted(behind.same_as);
+                    if is_its && !behind.agrees(here.map(|(id, _)| id)) {
                         let (id, kind) = here.map_or((None, Kind::File), |(id, kind)| (Some(id), kind));
                         let (name, behind) = (name.to_vec(), behind.clone());
                         let (is_open, size) = id.map_or((false, 0), |id| self.rank_of(&tables, id));
@@ -162,7 +175,8 @@ impl Core {
             _ => {
                 let written = tables.backing.written_from(from.directory, ENTRIES_MAX + 1);
                 let last = written.get(ENTRIES_MAX).copied();
-                entries.extend(written.into_iter().take(ENTRIES_MAX).map(|id| {
+                let written = written.into_iter().take(ENTRIES_MAX).filter(|id| is_wanted(FileId(*id)));
+                entries.extend(written.map(|id| {
                     let (directory, name, kind) = (FileId::default(), Vec::new(), Kind::File);
                     let (is_open, size) = self.rank_of(&tables, FileId(id));
                     let next = tables.backing.next(FileId(id)).filter(|_| tables.backing.place(FileId(id)).is_some());

@@ -2,12 +2,12 @@
 //! servers what there is and the homes of inodes to carry them (`carry`). It goes in passes (`pass`). Nothing of it is
 //! kept: a flush that was cut off is begun again, and finds what it had done.
 
-use super::add;
 use super::carry::reason_of;
-use super::change_list::LIST_SETTLED;
+use super::change_list::is_settled;
 use super::pace::Patience;
 use super::pass::Pass;
 use super::settled::SettledNames;
+use super::{BackingFault, add};
 use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::{Progress, later};
 use crate::process::options::FlushPolicy;
@@ -30,6 +30,8 @@ const STUCK_PAUSE_NS: Nanos = 100_000_000;
 const TOLD_BYTES_MAX: usize = 20 << 10;
 /// Failures that a report has.
 const FAILURES_TOLD: usize = 5;
+/// Files that servers are asked for by their numbers, which have to fit into a message.
+const LISTED_FILES_MAX: usize = 2048;
 /// Flushes that are remembered.
 const FLUSHES_MAX: usize = 64;
 
@@ -74,6 +76,13 @@ pub struct FlushRun {
 }
 
 impl FlushRun {
+    /// What servers are asked for alone: nothing if that is everything, or too much to name.
+    pub fn listed_files(&self) -> Vec<u64> {
+        let files = self.files.borrow();
+        let is_all = self.is_widened.get() || files.len() > LISTED_FILES_MAX;
+        if is_all { Vec::new() } else { files.iter().copied().collect() }
+    }
+
     /// Whether nothing could be done at all.
     fn has_failed_whole(&self) -> bool {
         self.failures.borrow().contains_key(&b""[..])
@@ -146,7 +155,8 @@ impl Core {
             true => run.failures.borrow().clone(),
             false => own.into_iter().collect(),
         };
-        let is_ended = run.is_ended.get();
+        let is_too_soon = request.file != FileId::default() && self.backing().has_fault(BackingFault::FsyncsTooSoon);
+        let is_ended = run.is_ended.get() || is_too_soon;
         let mut told_bytes = 0;
         let told = failures.iter().take_while(|(path, reason)| {
             told_bytes += path.len() + reason.len() + 8;
@@ -331,7 +341,7 @@ impl Core {
     ) -> Result<ListChangesReply, Failure> {
         if server == self.index {
             self.reactor.yield_now().await;
-            if *from == LIST_SETTLED {
+            if is_settled(from) {
                 self.await_decided(&self.decided_changes()).await;
             }
             return Ok(self.list_changes(from));

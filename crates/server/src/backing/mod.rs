@@ -208,6 +208,8 @@ pub enum BackingFault {
     ForgetsChanges,
     /// A file that is written anew keeps its other names behind, which are those of the one before.
     ForgetsLinks,
+    /// Who syncs a file is told that it is behind before it is.
+    FsyncsTooSoon,
 }
 
 /// Numbers since the start.

@@ -119,9 +119,11 @@ impl Pass {
         // What was answered before somebody asked for a flush is to go with it.
         let is_awaited = is_first && run.patience.get() == flush_patience::NONE;
         let start = if is_awaited { LIST_SETTLED } else { LIST_INODES };
-        core.list_all(&start, &mut take_inode).await?;
+        let files = run.listed_files();
+        core.list_all(&ListChangesRequest { files: files.clone(), ..start }, &mut take_inode).await?;
         pass.await_settled(unsettled).await?;
-        core.list_all(&LIST_NAMES, &mut |entry| pass.names.push(entry)).await?;
+        let names = ListChangesRequest { files, ..LIST_NAMES };
+        core.list_all(&names, &mut |entry| pass.names.push(entry)).await?;
         pass.resolve_next().await?;
         let names = pass.names.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::Directory);
         pass.changed = names.filter_map(|(index, entry)| Some((entry.id?.0, index))).collect();
