@@ -3,6 +3,7 @@
 
 use crate::error::{Error, RequestError, Result};
 use crate::filesystem::{FileSystem, about_server};
+use std::cell::Cell;
 use wire::messages::{FlushReply, FlushRequest, flush_states};
 use wire::{Decode, FileId, Operation, Status};
 
@@ -29,19 +30,45 @@ impl FileSystem {
     /// without a slash in front) or all, and returns when that has ended. `tell` hears how it goes. Errors: `Invalid`
     /// without a backing directory, `AccessDenied` for whom the servers do not belong to.
     pub async fn flush(&self, paths: &[Vec<u8>], tell: &dyn Fn(&FlushReport)) -> Result<FlushReport> {
-        self.await_flush(paths, FileId::default(), tell).await
+        let tell = |report: &FlushReport| {
+            tell(report);
+            false
+        };
+        self.await_flush(paths, FileId::default(), &tell).await.map(Option::unwrap_or_default)
     }
 
-    /// Has a file carried, or the names in a directory, and waits for that. Errors: `Io`, with the reason.
+    /// Has a file carried, or the names in a directory, and waits for that. Errors: `Io`, with the reason; `TimedOut`
+    /// when nothing has gone for a time-out.
     pub(crate) async fn carry(&self, file: FileId) -> Result<()> {
-        let report = self.await_flush(&[], file, &|_| ()).await?;
+        let (since, seen) = (Cell::new(self.servers.reactor.now()), Cell::new((0, 0)));
+        let silence = self.servers.silence();
+        let is_silent = |report: &FlushReport| {
+            let now = self.servers.reactor.now();
+            if seen.replace((report.done, report.bytes)) != (report.done, report.bytes) {
+                since.set(now);
+            }
+            now.saturating_sub(since.get()) > silence
+        };
+        let Some(report) = self.await_flush(&[], file, &is_silent).await? else {
+            let words = format!(
+                "nothing has gone to the backing directory for {} s: 'tabane status' says which call does not return",
+                silence / 1_000_000_000
+            );
+            return Err(Error::new(Status::TimedOut, words));
+        };
         let Some((path, reason)) = report.failures.first() else { return Ok(()) };
         let path = String::from_utf8_lossy(path);
         let words = format!("/{path} can't be carried to the backing directory for now, and stays here: {reason}");
         Err(Error::new(Status::Io, words))
     }
 
-    async fn await_flush(&self, paths: &[Vec<u8>], file: FileId, tell: &dyn Fn(&FlushReport)) -> Result<FlushReport> {
+    /// Nothing if `tell` wants to wait no longer.
+    async fn await_flush(
+        &self,
+        paths: &[Vec<u8>],
+        file: FileId,
+        tell: &dyn Fn(&FlushReport) -> bool,
+    ) -> Result<Option<FlushReport>> {
         let mut ticket = 0;
         loop {
             let request = FlushRequest { ticket, paths: paths.to_vec(), file };
@@ -62,8 +89,9 @@ impl FileSystem {
             // A server that was started again knows nothing of what it did; what was done it finds done.
             ticket = if reply.state == flush_states::UNKNOWN { 0 } else { reply.ticket };
             match reply.state {
-                flush_states::ENDED => return Ok(report),
-                _ => tell(&report),
+                flush_states::ENDED => return Ok(Some(report)),
+                _ if tell(&report) => return Ok(None),
+                _ => {}
             }
         }
     }

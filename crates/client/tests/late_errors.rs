@@ -1,5 +1,5 @@
-//! Errors of flushes as users see them: fsync and close tell each open file once, and with `--fsync-backing` fsync waits
-//! until what was changed is at the site.
+//! Errors of flushes as users see them: fsync and close tell each open file once, and with `--fsync-backing` fsync
+//! waits until what was changed is at the site.
 
 #[path = "common/simulated.rs"]
 #[allow(dead_code)] // Shared with other tests.
@@ -10,6 +10,7 @@ use server::{FlushPolicy, Flushing};
 use simulated::{Guest, SECOND, Stage};
 
 const CHUNK: u32 = 4096;
+const EPERM: i32 = 1;
 const EIO: i32 = 5;
 const AUTOMATIC: FlushPolicy = FlushPolicy::Immediate;
 
@@ -177,23 +178,200 @@ fn fsync_waits_for_the_site() {
     }
 }
 
-/// Goal: a file of which somebody waits for its way to the site need not wait for a flush that steps back.
-/// Method: a large file goes in idle spells, of which there are none; a small one is synced.
+/// Goal: what a synced file needs goes with it: directories above it that were moved, removals in what it replaces,
+/// files that have each other's names; and what its directory has got from elsewhere. One that can't be moved has fsync
+/// fail.
+/// Method: changes of names after a flush, each followed by one fsync; a site with links and one without.
+#[test]
+fn what_a_synced_file_needs() {
+    for seed in 1..=12 {
+        let stage = Stage::over_a_site(seed, 1 + seed as u8 % 4, CHUNK, flushing(FlushPolicy::Manual, true));
+        let guest = stage.client();
+        let site = stage.world.outsider();
+        let has_links = seed % 2 == 0;
+        if !has_links {
+            stage.world.fail_backing("", Some("link"), EPERM, None);
+        }
+        let both = OpenHow::reading_and_writing();
+        let opened = guest.get(|files| async move {
+            for path in ["/d1", "/d", "/x/y", "/tmp", "/new", "/e1"] {
+                files.create_all(path.as_bytes(), 0o755).await.expect("made");
+            }
+            for path in ["/d1/f", "/d/x", "/a", "/b", "/tmp/m", "/tmp/n", "/e1/f"] {
+                let file = make(&files, path, if path == "/tmp/n" { 90_000 } else { 9_000 }).await;
+                files.write_at(&file, path.as_bytes(), 0).await.expect("written");
+                files.close(&file).await;
+            }
+            assert_eq!(files.flush(&[], &|_| ()).await.expect("flushed").failed, 0);
+            files.rename(b"/d1", b"/d2", 0).await.expect("renamed");
+            let file = files.open(b"/d2/f", &both).await.expect("opened");
+            files.write_at(&file, b"changed", 0).await.expect("written");
+            assert_eq!(files.synchronise(&file).await, Ok(()), "seed {seed}");
+            file
+        });
+        assert!(site.read("d2/f").is_some_and(|bytes| bytes.starts_with(b"changed")), "seed {seed}: a moved directory");
+        assert!(site.read("d1/f").is_none());
+        guest.get(|files| async move {
+            files.unlink(b"/d/x").await.expect("removed");
+            files.rmdir(b"/d").await.expect("removed");
+            files.mkdir(b"/d", 0o755).await.expect("made");
+            let file = make(&files, "/d/new", 10).await;
+            assert_eq!(files.synchronise(&file).await, Ok(()), "seed {seed}");
+            files.rename(b"/x", b"/z", 0).await.expect("renamed");
+            let file = make(&files, "/z/y/f", 10).await;
+            assert_eq!(files.synchronise(&file).await, Ok(()), "seed {seed}");
+            files.rename(b"/a", b"/t", 0).await.expect("renamed");
+            files.rename(b"/b", b"/a", 0).await.expect("renamed");
+            files.rename(b"/t", b"/b", 0).await.expect("renamed");
+            let file = files.open(b"/b", &OpenHow::reading()).await.expect("opened");
+            assert_eq!(files.synchronise(&file).await, Ok(()), "seed {seed}");
+            files.rename(b"/tmp/m", b"/new/m", 0).await.expect("renamed");
+            files.rename(b"/tmp/n", b"/new/n", 0).await.expect("renamed");
+            let directory = files.open(b"/new", &OpenHow::reading()).await.expect("opened");
+            assert_eq!(files.synchronise(&directory).await, Ok(()), "seed {seed}");
+        });
+        let starts = |path: &str, with: &str| {
+            let bytes = site.read(path).unwrap_or_else(|| panic!("seed {seed}: {path} is not there"));
+            assert!(bytes.starts_with(with.as_bytes()), "seed {seed}: {path} is another file");
+        };
+        assert!(site.read("d/new").is_some() && site.read("d/x").is_none(), "seed {seed}: a directory made anew");
+        assert!(site.read("z/y/f").is_some(), "seed {seed}: a directory two above");
+        for (path, with) in [("a", "/b"), ("b", "/a"), ("new/m", "/tmp/m"), ("new/n", "/tmp/n")] {
+            starts(path, with);
+        }
+        stage.world.fail_backing("e1", Some("rename"), EIO, None);
+        let words = guest.get(|files| async move {
+            files.rename(b"/e1", b"/e2", 0).await.expect("renamed");
+            let file = files.open(b"/e2/f", &both).await.expect("opened");
+            files.write_at(&file, b"changed", 0).await.expect("written");
+            told(files.synchronise(&file).await)
+        });
+        assert!(words.is_some_and(|words| words.contains("Input/output error")), "seed {seed}: it is at no name of it");
+        stage.world.release_backing();
+        let world = stage.world.clone();
+        let opened = guest.get(|files| async move {
+            assert_eq!(files.synchronise(&opened).await, Ok(()));
+            let last = make(&files, "/last", 10).await;
+            files.close(&last).await;
+            let root = files.open(b"/", &OpenHow::reading()).await.expect("opened");
+            assert_eq!(files.synchronise(&root).await, Ok(()));
+            assert!(world.outsider().read("last").is_some(), "seed {seed}: a name in the root");
+            files.unlink(b"/last").await.expect("removed");
+            files.flush(&[], &|_| ()).await.expect("flushed")
+        });
+        assert_eq!(opened.failed, 0, "seed {seed}: {:?}", opened.failures);
+        assert!(site.read("e2/f").is_some() && site.read("e1/f").is_none() && site.read("tmp/m").is_none());
+    }
+}
+
+/// Goal: fsync waits for no flush that steps back for accesses, also if that is just updating the file where it is; and
+/// that one goes on after it.
+/// Method: one that may write little a second has begun with a large file; another file is synced, then that one.
 #[test]
 fn fsync_waits_for_no_patient_flush() {
-    let rate = Flushing { rate: 64 << 10, writers: 1, ..flushing(AUTOMATIC, true) };
-    let stage = Stage::over_a_site(5, 2, CHUNK, rate);
+    for policy in [FlushPolicy::Idle, AUTOMATIC] {
+        let idle = SECOND / 10;
+        let slow = Flushing { rate: 64 << 10, writers: 1, idle, ..flushing(policy, true) };
+        let stage = Stage::over_a_site(5, 2, CHUNK, slow);
+        let guest = stage.client();
+        let large = guest.get(|files| async move {
+            let large = make(&files, "/large", 1 << 20).await;
+            assert_eq!(files.synchronise(&large).await, Ok(()));
+            files.write_at(&large, &vec![b'y'; 800 << 10], 0).await.expect("written");
+            large
+        });
+        stage.pass(2 * SECOND);
+        let start = stage.world.now();
+        guest.get(|files| async move {
+            let file = make(&files, "/small", 100).await;
+            assert_eq!(files.synchronise(&file).await, Ok(()));
+            assert_eq!(files.synchronise(&large).await, Ok(()));
+            // What nobody syncs goes by itself.
+            make(&files, "/other", 100).await;
+        });
+        let taken = stage.world.now() - start;
+        assert!(taken < 4 * SECOND, "{policy:?}: {taken}");
+        let site = stage.world.outsider();
+        assert!(site.read("small").is_some() && site.read("large").is_some_and(|bytes| bytes[100] == b'y'));
+        pass_until(&stage, "the other one has gone", || site.read("other").is_some());
+    }
+}
+
+/// Goal: a call of the site that never returns holds up nobody's fsync but that of its file, which fails in time; and a
+/// flush that somebody waits for goes on beside.
+/// Method: writes of one file hang; a flush and an fsync of it are under way when others sync.
+#[test]
+fn a_call_that_hangs_holds_up_its_file_alone() {
+    let stage = Stage::over_a_site(9, 3, CHUNK, flushing(FlushPolicy::Manual, true));
+    let (guest, other, third) = (stage.client(), stage.client(), stage.client());
+    let large = guest.get(|files| async move {
+        files.mkdir(b"/hangs", 0o755).await.expect("made");
+        assert_eq!(files.flush(&[], &|_| ()).await.expect("flushed").failed, 0);
+        make(&files, "/others", 5_000).await;
+        make(&files, "/hangs/f", 90_000).await
+    });
+    stage.world.hang_backing("hangs", Some("write"));
+    let flushed = other.spawn(|files| async move {
+        assert_eq!(files.flush(&[], &|_| ()).await.expect("flushed").failed, 0);
+    });
+    let synced = third.spawn(|files| async move {
+        let file = files.open(b"/hangs/f", &OpenHow::reading_and_writing()).await.expect("opened");
+        let error = files.synchronise(&file).await.expect_err("it hangs");
+        assert_eq!(error.status, Status::TimedOut, "{error}");
+    });
+    for (round, name) in ["/a", "/b", "/c"].into_iter().enumerate() {
+        stage.pass(SECOND);
+        let start = stage.world.now();
+        guest.get(|files| async move {
+            let file = make(&files, name, 2_000).await;
+            assert_eq!(files.synchronise(&file).await, Ok(()));
+        });
+        let taken = stage.world.now() - start;
+        assert!(taken < 3 * SECOND, "round {round}: {taken}");
+        assert!(stage.world.outsider().read(&name[1..]).is_some());
+    }
+    pass_until(&stage, "the sync of the file has failed", || synced.get());
+    assert!(!flushed.get() && stage.world.outsider().read("others").is_some());
+    stage.world.release_backing();
+    pass_until(&stage, "the flush has ended", || flushed.get());
+    guest.get(|files| async move { assert_eq!(files.synchronise(&large).await, Ok(())) });
+}
+
+/// Goal: files that are synced all the time hold up no flush of everything for good, and that none of them.
+/// Method: two clients sync one new file after another while many others wait for a flush.
+#[test]
+fn syncs_and_a_flush_take_turns() {
+    let stage = Stage::over_a_site(4, 2, CHUNK, Flushing { writers: 1, ..flushing(FlushPolicy::Manual, true) });
     let guest = stage.client();
     guest.get(|files| async move {
-        make(&files, "/large", 4 << 20).await;
+        files.mkdir(b"/many", 0o755).await.expect("made");
+        for number in 0..300 {
+            let path = format!("/many/{number}");
+            let file = files.open(path.as_bytes(), &OpenHow::creating(0o644)).await.expect("opened");
+            files.write_at(&file, path.as_bytes(), 0).await.expect("written");
+            files.close(&file).await;
+        }
     });
-    stage.pass(2 * SECOND);
-    let start = stage.world.now();
-    guest.get(|files| async move {
-        let file = make(&files, "/small", 100).await;
-        assert_eq!(files.synchronise(&file).await, Ok(()));
+    let is_over = std::rc::Rc::new(std::cell::Cell::new(false));
+    let syncing = ["a", "b"].map(|prefix| {
+        let is_over = is_over.clone();
+        stage.client().spawn(move |files| async move {
+            let mut number = 0;
+            while !is_over.get() {
+                number += 1;
+                let path = format!("/{prefix}{number}");
+                let file = files.open(path.as_bytes(), &OpenHow::creating(0o644)).await.expect("opened");
+                files.write_at(&file, b"x", 0).await.expect("written");
+                let start = files.reactor().now();
+                assert_eq!(files.synchronise(&file).await, Ok(()));
+                // Some calls of the site take a hundred times as long as others.
+                assert!(files.reactor().now() - start < 5 * SECOND);
+                files.close(&file).await;
+            }
+        })
     });
-    assert!(stage.world.now() - start < 3 * SECOND, "{}", stage.world.now() - start);
-    assert!(stage.world.outsider().read("small").is_some());
-    pass_until(&stage, "the large one has gone", || stage.world.outsider().read("large").is_some());
+    guest.get(|files| async move { assert_eq!(files.flush(&[], &|_| ()).await.expect("flushed").failed, 0) });
+    assert!((0..300).all(|number| stage.world.outsider().read(&format!("many/{number}")).is_some()));
+    is_over.set(true);
+    pass_until(&stage, "the others have ended", || syncing.iter().all(|ended| ended.get()));
 }

@@ -250,8 +250,8 @@ message! {
         pub cursor: u64,
         /// Among records of names the one that is next in the directory.
         pub name: Vec<u8>,
-        /// If there are any, in their order: only what concerns these files, the names in these directories, and
-        /// directories.
+        /// If there are any, in their order: files that were made here and never were behind are left out, save these
+        /// and those in these directories.
         pub files: Vec<u64>,
     }
 }

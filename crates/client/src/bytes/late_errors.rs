@@ -1,11 +1,12 @@
-//! Errors that servers learn of later than the request that they belong to: a medium refuses what was acknowledged, or a
-//! file can't be carried to the backing directory. fsync is told of them with its replies; close, which waits for
+//! Errors that servers learn of later than the request that they belong to: a medium refuses what was acknowledged, or
+//! a file can't be carried to the backing directory. fsync is told of them with its replies; close, which waits for
 //! nothing else, asks when there may be some. Each handle is told once.
 
 use crate::error::{RequestError, Result};
 use crate::filesystem::FileSystem;
 use crate::open_files::file::File;
 use crate::servers::Servers;
+use crate::servers::join::join_all;
 use reactor::{Call, Nanos, until};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,6 +21,12 @@ const CLOCK_SLACK_NS: u64 = 2_000_000_000;
 /// Servers that have not answered whether they know of errors, and when they were asked: until they have said
 /// something else they are asked no more.
 pub(crate) type UnansweredQuestions = RefCell<BTreeMap<u32, Nanos>>;
+
+/// One that a server has told of.
+pub(crate) struct LateError {
+    pub error: RequestError,
+    pub is_of_medium: bool,
+}
 
 impl FileSystem {
     /// Tells of errors that came to light since the handle was opened or was told of some; for who closes it. Nothing
@@ -36,16 +43,11 @@ impl FileSystem {
             return Ok(());
         }
         let written_bits = file.written_servers();
-        for server in 0..self.servers.server_count() {
-            let is_its = server == home || written_bits >> (server % u64::BITS) & 1 == 1;
-            if is_its
-                && self.servers.may_have_late_error(server, file)
-                && let Some(error) = self.servers.ask_late_error(server, file).await
-            {
-                return Err(error.about_file(file.id));
-            }
-        }
-        Ok(())
+        let is_its = |server: &u32| *server == home || written_bits >> (server % u64::BITS) & 1 == 1;
+        let may_know = |server: &u32| is_its(server) && self.servers.may_have_late_error(*server, file);
+        let asked: Vec<u32> = (0..self.servers.server_count()).filter(may_know).collect();
+        let told = join_all(asked.into_iter().map(|server| self.servers.ask_late_error(server, file))).await;
+        told.into_iter().flatten().next().map_or(Ok(()), |told| Err(told.error.about_file(file.id)))
     }
 }
 
@@ -63,7 +65,7 @@ impl Servers {
     }
 
     /// The oldest error that a server knows and the handle does not, which is told to it thereby.
-    pub(super) async fn ask_late_error(&self, server: u32, file: &File) -> Option<RequestError> {
+    pub(super) async fn ask_late_error(&self, server: u32, file: &File) -> Option<LateError> {
         let request = SynchroniseRequest { is_question: true, ..file.synchronise_request(server) };
         let asked_at = self.reactor.now();
         let limit = asked_at.saturating_add(SILENCE_NS.min(self.silence()));
@@ -84,12 +86,13 @@ impl File {
     }
 
     /// The error that a reply tells of, which the handle knows from now on.
-    pub(crate) fn take_late_error(&self, server: u32, reply: &SynchroniseReply) -> Option<RequestError> {
+    pub(crate) fn take_late_error(&self, server: u32, reply: &SynchroniseReply) -> Option<LateError> {
         if reply.trouble == 0 {
             return None;
         }
         self.note_trouble(server, reply.trouble);
-        let words = match reply.reason.is_empty() {
+        let is_of_medium = reply.reason.is_empty();
+        let words = match is_of_medium {
             true => format!(
                 "the medium of server {server} refused data that was written earlier: write it again, or copy the file \
                  elsewhere while it can be read"
@@ -99,6 +102,6 @@ impl File {
                 String::from_utf8_lossy(&reply.reason)
             ),
         };
-        Some(RequestError::Local(Status::Io, words))
+        Some(LateError { error: RequestError::Local(Status::Io, words), is_of_medium })
     }
 }

@@ -28,15 +28,18 @@ impl FileSystem {
             return Err(error);
         }
         if result? {
-            let carried = self.carry(file.id).await;
-            if carried.is_err() {
-                // That it can't be carried was told now.
-                let home = self.servers.home_of(file.id).map_err(|request_error| request_error.about_file(file.id))?;
-                let _: Option<RequestError> = self.servers.ask_late_error(home, file).await;
-            }
-            carried?;
+            return self.carry_told(file).await;
         }
         Ok(())
+    }
+
+    /// Has it carried; that it can't be is told once, also where its home tells it.
+    async fn carry_told(&self, file: &File) -> Result<()> {
+        let Err(error) = self.carry(file.id).await else { return Ok(()) };
+        let home = self.servers.home_of(file.id).map_err(|request_error| request_error.about_file(file.id))?;
+        let told = self.servers.ask_late_error(home, file).await;
+        // Data that was lost is the worse news; the other one is told next.
+        Err(told.filter(|told| told.is_of_medium).map_or(error, |told| told.error.about_file(file.id)))
     }
 
     /// Makes everything that all servers have acknowledged survive power loss.
@@ -114,7 +117,7 @@ impl FileSystem {
         let reply = SynchroniseReply::from_bytes(&reply.params)
             .map_err(|malformed| RequestError::malformed(operation, server, malformed))?;
         match file.and_then(|file| file.take_late_error(server, &reply)) {
-            Some(late_error) => Err(late_error),
+            Some(late_error) => Err(late_error.error),
             None => Ok(reply),
         }
     }

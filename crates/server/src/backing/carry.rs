@@ -236,6 +236,8 @@ impl Core {
         match result {
             _ if request.is_link() || request.is_parked() => {}
             Ok(_) => self.late_errors.forget_carry(request.id),
+            // Another server is away: who needs it hears of that.
+            Err(failure) if matches!(failure.status, Status::Unreachable | Status::TimedOut) => {}
             Err(failure) if matches!(failure.status, Status::Busy | Status::StaleFile) || is_conflict(failure) => {}
             Err(failure) => {
                 let reason = reason_of(failure);

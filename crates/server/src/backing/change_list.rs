@@ -115,7 +115,13 @@ impl Core {
             ListChangesRequest { stage, directory, cursor, name, files }
         };
         let is_wanted = |id: FileId| wanted.is_empty() || wanted.binary_search(&id.0).is_ok();
-        let concerns = |kind, id, directory| kind == Kind::Directory || is_wanted(id) || is_wanted(directory);
+        // What is new is in nobody's way.
+        let is_new = |id| {
+            let (backing, is_home) = (&tables.backing, self.cluster.home_of(id) == Some(self.index));
+            is_home && backing.place(id).is_none() && backing.next(id).is_none()
+        };
+        let concerns =
+            |kind, id, directory| kind == Kind::Directory || is_wanted(id) || is_wanted(directory) || !is_new(id);
         let next = match from.stage {
             stages::NAMES => {
                 let mut position = Some(WalkPosition::from_numbers((from.directory, from.cursor)));
@@ -146,9 +152,7 @@ impl Core {
                         break;
                     }
                     let here = tables.names.get(directory, name, cursor_of(directory, name));
-                    let is_its = here.is_some_and(|(id, kind)| concerns(kind, id, directory));
-                    let is_its = is_its || is_wanted(directory) || is_wanted(behind.same_as);
-                    if is_its && !behind.agrees(here.map(|(id, _)| id)) {
+                    if !behind.agrees(here.map(|(id, _)| id)) {
                         let (id, kind) = here.map_or((None, Kind::File), |(id, kind)| (Some(id), kind));
                         let (name, behind) = (name.to_vec(), behind.clone());
                         let (is_open, size) = id.map_or((false, 0), |id| self.rank_of(&tables, id));
@@ -175,8 +179,7 @@ impl Core {
             _ => {
                 let written = tables.backing.written_from(from.directory, ENTRIES_MAX + 1);
                 let last = written.get(ENTRIES_MAX).copied();
-                let written = written.into_iter().take(ENTRIES_MAX).filter(|id| is_wanted(FileId(*id)));
-                entries.extend(written.map(|id| {
+                entries.extend(written.into_iter().take(ENTRIES_MAX).map(|id| {
                     let (directory, name, kind) = (FileId::default(), Vec::new(), Kind::File);
                     let (is_open, size) = self.rank_of(&tables, FileId(id));
                     let next = tables.backing.next(FileId(id)).filter(|_| tables.backing.place(FileId(id)).is_some());

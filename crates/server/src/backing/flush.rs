@@ -30,6 +30,14 @@ const STUCK_PAUSE_NS: Nanos = 100_000_000;
 const TOLD_BYTES_MAX: usize = 20 << 10;
 /// Failures that a report has.
 const FAILURES_TOLD: usize = 5;
+/// After that a flush of some files stops for others, and one of everything for these, when it has found out what there
+/// is to do.
+const FILES_FLUSH_NS: Nanos = 1_000_000_000;
+const WHOLE_FLUSH_NS: Nanos = 5_000_000;
+/// What is not in the numbers of other flushes.
+const FILES_TICKET: u64 = 1 << 63;
+/// Why a file has not gone for which nothing else is known.
+pub const NOT_DONE: &str = "it was changed while it was carried";
 /// Files that servers are asked for by their numbers, which have to fit into a message.
 const LISTED_FILES_MAX: usize = 2048;
 /// Flushes that are remembered.
@@ -40,9 +48,46 @@ const FLUSHES_MAX: usize = 64;
 pub struct Flushes {
     last_ticket: Cell<u64>,
     known: RefCell<VecDeque<Rc<FlushRun>>>,
+    /// Those of some files alone, with numbers of their own.
+    last_files_number: Cell<u64>,
+    of_files: RefCell<VecDeque<Rc<FlushRun>>>,
+    /// Whether the last one that has begun was one of these.
+    was_of_files: Cell<bool>,
     /// Bytes that were written for all of them, done or not.
     pub bytes: Cell<u64>,
     is_working: Cell<bool>,
+}
+
+impl Flushes {
+    /// The next one that is to begin. Those of files and those of everything take turns, unless these step back for
+    /// accesses; of those of files the one that has begun least often is the next.
+    fn next(&self) -> Option<Rc<FlushRun>> {
+        let (known, of_files) = (self.known.borrow(), self.of_files.borrow());
+        let waits = |run: &&Rc<FlushRun>| !run.is_begun.get() && !run.is_ended.get();
+        let of_files = of_files.iter().filter(waits).min_by_key(|run| run.begins.get());
+        let whole = known.iter().filter(waits).min_by_key(|run| run.steps_back());
+        let next = match (of_files, whole) {
+            (Some(_), Some(whole)) if self.was_of_files.get() && !whole.steps_back() => Some(whole),
+            (of_files, whole) => of_files.or(whole),
+        };
+        next.cloned()
+    }
+
+    /// Whether one waits for which this one stops: one of everything for those of files, and that for any.
+    fn has_waiting(&self, run: &FlushRun) -> bool {
+        let (known, of_files) = (self.known.borrow(), self.of_files.borrow());
+        let waits = |run: &Rc<FlushRun>| !run.is_begun.get() && !run.is_ended.get();
+        of_files.iter().any(waits) || run.is_of_files() && known.iter().any(waits)
+    }
+
+    /// Stops the one that is under way if it has had its time, and another one waits for that.
+    fn stop_for_others(&self, now: Nanos) {
+        let (known, of_files) = (self.known.borrow(), self.of_files.borrow());
+        let under_way = known.iter().chain(of_files.iter()).find(|run| run.is_begun.get() && !run.is_ended.get());
+        if let Some(run) = under_way.filter(|run| run.due.get() <= now && self.has_waiting(run)) {
+            run.is_cut.set(true);
+        }
+    }
 }
 
 /// One flush.
@@ -54,11 +99,19 @@ pub struct FlushRun {
     pub files: RefCell<BTreeSet<u64>>,
     /// They wait for something else, so everything is done.
     pub is_widened: Cell<bool>,
-    /// Those of them that could not be brought into line: what, and why.
+    /// Those of them that were carried, with what they had then.
+    pub carried_files: RefCell<BTreeSet<u64>>,
+    /// Those that could not be brought into line: what, and why; and those of them for which nothing has to be done
+    /// first.
     pub failed_files: RefCell<BTreeMap<u64, ToldFailure>>,
-    /// It ends before its time, for somebody waits for another one: what it leaves is asked for again.
+    pub refused_files: RefCell<BTreeSet<u64>>,
+    /// It stops here, for somebody waits for another one, and begins again after that.
     pub is_cut: Cell<bool>,
+    /// Whether it is under way, and how often it has begun.
     is_begun: Cell<bool>,
+    begins: Cell<u64>,
+    /// From when on it stops for others.
+    due: Cell<Nanos>,
     is_ended: Cell<bool>,
     ended: Notice<()>,
     /// Nobody has asked for it but servers.
@@ -76,11 +129,26 @@ pub struct FlushRun {
 }
 
 impl FlushRun {
-    /// What servers are asked for alone: nothing if that is everything, or too much to name.
+    /// What servers are asked for beside what has been behind: nothing if that is everything, or too much to name.
     pub fn listed_files(&self) -> Vec<u64> {
         let files = self.files.borrow();
         let is_all = self.is_widened.get() || files.len() > LISTED_FILES_MAX;
         if is_all { Vec::new() } else { files.iter().copied().collect() }
+    }
+
+    /// Whether it waits for times without accesses.
+    fn steps_back(&self) -> bool {
+        self.patience.get() == flush_patience::IDLE
+    }
+
+    pub fn is_of_files(&self) -> bool {
+        !self.files.borrow().is_empty()
+    }
+
+    /// Whether what was changed of a file is for another flush, or has gone with this one.
+    pub fn leaves(&self, id: FileId) -> bool {
+        let is_its = self.is_widened.get() || self.files.borrow().contains(&id.0);
+        self.is_of_files() && !is_its || self.carried_files.borrow().contains(&id.0)
     }
 
     /// Whether nothing could be done at all.
@@ -138,7 +206,10 @@ impl Core {
 
     async fn flush_reply(self: &Rc<Self>, request: FlushRequest) -> FlushReply {
         let flushes = &self.backing().flushes;
-        let known = |ticket: u64| flushes.known.borrow().iter().find(|run| run.ticket == ticket).cloned();
+        let known = |ticket: u64| {
+            let (known, of_files) = (flushes.known.borrow(), flushes.of_files.borrow());
+            known.iter().chain(of_files.iter()).find(|run| run.ticket == ticket).cloned()
+        };
         let run = match request.ticket {
             0 if request.file != FileId::default() => self.ask_to_carry(request.file),
             0 => self.ask_for_flush(request.paths),
@@ -174,7 +245,7 @@ impl Core {
             reasons,
             ..no_reply()
         };
-        if is_ended {
+        if is_ended && request.file == FileId::default() {
             let mut settled = run.settled.borrow_mut();
             settled.get_or_insert_with(|| self.backing().settled.take_untold()).clone().tell(&mut reply);
         }
@@ -198,23 +269,30 @@ impl Core {
         let is_patient = |run: &&Rc<FlushRun>| !run.is_ended.get() && is_patient(run);
         let before = known.iter().find(is_patient).cloned();
         known.iter().filter(|run| !run.is_ended.get()).for_each(|run| run.patience.set(flush_patience::NONE));
-        let is_same = |run: &&Rc<FlushRun>| run.paths == paths && run.files.borrow().is_empty() && !run.is_cut.get();
-        if let Some(run) = known.iter().filter(is_same).find(|run| !run.is_begun.get()) {
+        let not_begun = |run: &&Rc<FlushRun>| !run.is_begun.get() && !run.is_ended.get();
+        if let Some(run) = known.iter().filter(not_begun).find(|run| run.paths == paths) {
             return run.clone();
         }
         drop(known);
         self.start_flush(paths, flush_patience::NONE, before)
     }
 
-    /// What somebody syncs goes as soon as nothing is under way that somebody waits for.
+    /// What somebody syncs goes before everything else: a flush that is under way stops, and begins again after it; one
+    /// of other files only if it takes long.
     fn ask_to_carry(self: &Rc<Self>, file: FileId) -> Rc<FlushRun> {
-        let known = self.backing().flushes.known.borrow();
-        let is_patient = |run: &&Rc<FlushRun>| !run.is_ended.get() && is_patient(run);
-        known.iter().filter(is_patient).for_each(|run| run.is_cut.set(true));
-        let next = known.iter().find(|run| !run.is_begun.get() && !run.files.borrow().is_empty()).cloned();
-        drop(known);
-        let run = next.unwrap_or_else(|| self.start_flush(Vec::new(), flush_patience::NONE, None));
+        let flushes = &self.backing().flushes;
+        let next = flushes.of_files.borrow().iter().find(|run| run.begins.get() == 0).cloned();
+        let run = next.unwrap_or_else(|| {
+            let number = flushes.last_files_number.get();
+            let number = if number == 0 { self.reactor.random() >> 16 } else { number } + 1;
+            flushes.last_files_number.set(number);
+            let run = Rc::new(FlushRun { ticket: number | FILES_TICKET, ..FlushRun::default() });
+            remember(&mut flushes.of_files.borrow_mut(), &run);
+            run
+        });
         run.files.borrow_mut().insert(file.0);
+        flushes.stop_for_others(self.reactor.now());
+        self.begin_flushes();
         run
     }
 
@@ -224,7 +302,10 @@ impl Core {
         let patience = patience.min(flush_patience::IDLE);
         let under_way = self.backing().flushes.known.borrow().iter().find(|run| !run.is_ended.get()).cloned();
         match under_way {
-            Some(run) => run.patience.set(run.patience.get().min(patience)),
+            Some(run) => {
+                run.patience.set(run.patience.get().min(patience));
+                self.backing().flushes.stop_for_others(self.reactor.now());
+            }
             None => drop(self.start_flush(Vec::new(), patience, None)),
         }
         let known = self.backing().flushes.known.borrow();
@@ -246,25 +327,34 @@ impl Core {
         flushes.last_ticket.set(ticket + 1);
         let patience = Rc::new(Cell::new(patience));
         let run = Rc::new(FlushRun { ticket: ticket + 1, paths, patience, before, ..FlushRun::default() });
-        known.push_back(run.clone());
-        if known.len() > FLUSHES_MAX && known[0].is_ended.get() {
-            known.pop_front();
-        }
-        if !flushes.is_working.replace(true) {
-            let core = self.clone();
-            self.reactor.spawn(Class::Background, async move {
-                loop {
-                    let next = core.backing().flushes.known.borrow().iter().find(|run| !run.is_begun.get()).cloned();
-                    let Some(run) = next else { break };
-                    run.is_begun.set(true);
-                    core.flush_now(&run).await;
-                    run.is_ended.set(true);
-                    run.ended.tell(());
-                }
-                core.backing().flushes.is_working.set(false);
-            });
-        }
+        remember(&mut known, &run);
+        drop(known);
+        self.begin_flushes();
         run
+    }
+
+    /// Does what was asked for, one flush after another; those that somebody waits for come first.
+    fn begin_flushes(self: &Rc<Self>) {
+        if self.backing().flushes.is_working.replace(true) {
+            return;
+        }
+        let core = self.clone();
+        self.reactor.spawn(Class::Background, async move {
+            while let Some(run) = core.backing().flushes.next() {
+                run.is_begun.set(true);
+                run.begins.set(run.begins.get() + 1);
+                run.due.set(Nanos::MAX);
+                core.backing().flushes.was_of_files.set(run.is_of_files());
+                core.flush_now(&run).await;
+                if run.is_cut.replace(false) {
+                    run.is_begun.set(false);
+                    continue;
+                }
+                run.is_ended.set(true);
+                run.ended.tell(());
+            }
+            core.backing().flushes.is_working.set(false);
+        });
     }
 
     /// Whether a flush is under way here, or an inode is being carried.
@@ -272,8 +362,26 @@ impl Core {
         self.backing.as_ref().is_some_and(|backing| backing.flushes.is_working.get() || backing.carries.are_at_work())
     }
 
+    /// From here on a flush does something. After a while it stops for others that wait.
+    fn give_time(self: &Rc<Self>, run: &Rc<FlushRun>) {
+        let time = match run.is_of_files() {
+            true => FILES_FLUSH_NS,
+            false if run.steps_back() && self.backing().pace.policy() == FlushPolicy::Idle => 0,
+            false => WHOLE_FLUSH_NS,
+        };
+        let due = self.reactor.now() + time;
+        run.due.set(due);
+        let (core, own) = (self.clone(), run.clone());
+        self.reactor.spawn(Class::Background, async move {
+            core.reactor.sleep_until(due).await;
+            if own.due.get() == due {
+                core.backing().flushes.stop_for_others(core.reactor.now());
+            }
+        });
+    }
+
     async fn flush_now(self: &Rc<Self>, run: &Rc<FlushRun>) {
-        let (mut failures, mut was_stuck) = (Failures::new(), false);
+        let (mut failures, mut left, mut was_stuck) = (Failures::new(), Vec::new(), false);
         for number in 0..PASSES_MAX {
             let pass = match Pass::begin(self, run, number == 0).await {
                 Ok(pass) => Rc::new(pass),
@@ -283,11 +391,21 @@ impl Core {
                 }
             };
             run.failed_files.borrow_mut().clear();
+            run.refused_files.borrow_mut().clear();
+            if number == 0 {
+                self.give_time(run);
+            }
             pass.work().await;
             failures = pass.failures.take();
+            left = pass.files_left().await;
             let is_stuck = pass.progress.get() == 0;
-            let is_whole = run.files.borrow().is_empty() || run.is_widened.get();
-            if pass.waiting.get() == 0 || run.is_cut.get() || is_stuck && is_whole && (was_stuck || is_patient(run)) {
+            let is_done = match run.is_of_files() {
+                _ if run.is_cut.get() => true,
+                true => left.iter().all(|(id, _)| run.refused_files.borrow().contains(id)),
+                false => pass.waiting.get() == 0,
+            };
+            let is_last = was_stuck && (run.is_widened.get() || !run.is_of_files());
+            if is_done || is_stuck && (is_last || is_patient(run)) {
                 break;
             }
             if is_stuck && was_stuck {
@@ -299,7 +417,11 @@ impl Core {
             }
             was_stuck = is_stuck;
         }
-        add(&self.backing().counters.flushes, 1);
+        let mut failed_files = run.failed_files.borrow_mut();
+        for (id, path) in left {
+            failed_files.entry(id).or_insert_with(|| (path, NOT_DONE.as_bytes().to_vec()));
+        }
+        add(&self.backing().counters.flushes, u64::from(!run.is_of_files()));
         run.left.set(0);
         run.failures.replace(failures);
     }
@@ -347,6 +469,14 @@ impl Core {
             return Ok(self.list_changes(from));
         }
         self.peers.call(server, Operation::ListChanges, from, None).await
+    }
+}
+
+/// Keeps a flush for who asks for it, and some of those before it.
+fn remember(known: &mut VecDeque<Rc<FlushRun>>, run: &Rc<FlushRun>) {
+    known.push_back(run.clone());
+    if known.len() > FLUSHES_MAX && known[0].is_ended.get() {
+        known.pop_front();
     }
 }
 

@@ -141,7 +141,7 @@ impl LateErrors {
         self.carries.set(of_files.keys().filter(|(_, cause)| *cause == Cause::Carry).count());
     }
 
-    /// A file was carried behind, or is gone.
+    /// A file was carried behind.
     pub fn forget_carry(&self, file: FileId) {
         if self.carries.get() > 0 && self.of_files.borrow_mut().remove(&(file.0, Cause::Carry)).is_some() {
             self.carries.set(self.carries.get() - 1);

@@ -11,7 +11,7 @@ mod removals;
 
 use crate::backing::carry::{NOT_EMPTY, is_next, known_as, reason_of};
 use crate::backing::change_list::{LIST_INODES, LIST_NAMES, LIST_SETTLED};
-use crate::backing::flush::{Failures, FlushRun, MOVING_PAUSE_NS};
+use crate::backing::flush::{Failures, FlushRun, MOVING_PAUSE_NS, NOT_DONE};
 use crate::backing::links::{OTHER_IS_CHANGED, is_no_link};
 use crate::backing::places::DirectoryBehind;
 use crate::backing::shared_syncs::SMALL_FILE_SIZE;
@@ -73,6 +73,8 @@ pub struct Pass {
     moved: BTreeSet<(u64, u64, Vec<u8>)>,
     /// Where directories are behind.
     places: RefCell<BTreeMap<u64, DirectoryBehind>>,
+    /// Names of which all is done.
+    done: RefCell<BTreeSet<usize>>,
     /// Files that are carried in this pass, and those that got one more name.
     taken: RefCell<BTreeSet<u64>>,
     linked: RefCell<BTreeSet<u64>>,
@@ -99,6 +101,7 @@ impl Pass {
             written: BTreeMap::new(),
             moved: BTreeSet::new(),
             places: RefCell::default(),
+            done: RefCell::default(),
             taken: RefCell::default(),
             linked: RefCell::default(),
             occupied: RefCell::default(),
@@ -133,36 +136,8 @@ impl Pass {
                 pass.moved.insert((behind.same_as.0, entry.directory.0, entry.name.clone()));
             }
         }
-        pass.keep_files();
         run.left.set((pass.names.len() + pass.written.len()) as u64);
         Ok(pass)
-    }
-
-    /// Where a flush is of some files alone, only what they need is done: their names, the names in them, and
-    /// directories above.
-    fn keep_files(&mut self) {
-        let files = self.run.files.borrow();
-        if files.is_empty() || self.run.is_widened.get() {
-            return;
-        }
-        let is_its = |entry: &ChangedEntry| {
-            files.contains(&entry.directory.0) || entry.id.is_some_and(|id| files.contains(&id.0))
-        };
-        let mut kept: BTreeSet<usize> = (0..self.names.len()).filter(|index| is_its(&self.names[*index])).collect();
-        let mut above: Vec<u64> = kept.iter().map(|index| self.names[*index].directory.0).collect();
-        above.extend(files.iter());
-        while let Some(directory) = above.pop() {
-            if let Some(index) = self.changed.get(&directory)
-                && kept.insert(*index)
-            {
-                above.push(self.names[*index].directory.0);
-            }
-        }
-        let mut index = 0..;
-        self.names.retain(|_| index.next().is_some_and(|index| kept.contains(&index)));
-        let names = self.names.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::Directory);
-        self.changed = names.filter_map(|(index, entry)| Some((entry.id?.0, index))).collect();
-        self.written.retain(|id, _| files.contains(id));
     }
 
     /// Waits until it is known where inodes are that somebody who was cut off was about to move, for a time-out at
@@ -377,6 +352,7 @@ impl Pass {
         if !self.is_wanted(&path) {
             return;
         }
+        let is_refused = matches!(hindrance, Hindrance::Failed(_) | Hindrance::Conflict);
         let reason = match hindrance {
             Hindrance::Failed(reason) => reason,
             Hindrance::Waits(_) | Hindrance::Occupied(_) if self.run.patience.get() > flush_patience::NONE => {
@@ -394,7 +370,7 @@ impl Pass {
             // It was begun when nobody waited.
             Hindrance::NotNow => {
                 self.waiting.set(self.waiting.get() + 1);
-                b"it was changed while it was carried".to_vec()
+                NOT_DONE.as_bytes().to_vec()
             }
             Hindrance::Conflict => b"somebody else has changed it there".to_vec(),
             Hindrance::Occupied(gives_way) => {
@@ -405,6 +381,9 @@ impl Pass {
         };
         for id in ids.iter().filter(|id| self.run.files.borrow().contains(&id.0)) {
             self.run.failed_files.borrow_mut().insert(id.0, (path.clone(), reason.clone()));
+            if is_refused {
+                self.run.refused_files.borrow_mut().insert(id.0);
+            }
         }
         self.failures.borrow_mut().insert(path, reason);
     }
@@ -428,10 +407,77 @@ impl Pass {
             None => self.remove_step(entry).await,
         };
         match result {
-            Ok(true) => self.note_done(),
-            Ok(false) => {}
+            Ok(is_done) => {
+                self.done.borrow_mut().insert(index);
+                if is_done {
+                    self.note_done();
+                }
+            }
             Err(hindrance) => self.note_failure(index, hindrance).await,
         }
+    }
+
+    /// Of a flush of some files: those that this pass has not brought into line, with what they are called.
+    pub async fn files_left(&self) -> Vec<(u64, Vec<u8>)> {
+        let (mut left, files) = (Vec::new(), self.run.files.borrow().clone());
+        for id in files.into_iter().map(FileId) {
+            let name = |carried: &AskCarriedReply| carried.place.as_ref().map(|place| place.path.clone());
+            match self.core.ask_carried_of(id).await {
+                Ok(carried) if self.is_left(id, &carried).await => {
+                    left.push((id.0, name(&carried).unwrap_or_else(|| format!("({id})").into_bytes())));
+                }
+                Ok(_) => {}
+                Err(_) => left.push((id.0, format!("({id})").into_bytes())),
+            }
+        }
+        left
+    }
+
+    async fn is_left(&self, id: FileId, carried: &AskCarriedReply) -> bool {
+        // What has no name is nobody's, and may have lost it meanwhile.
+        if id != FileId::ROOT && carried.names.unwrap_or(0) == 0 {
+            return false;
+        }
+        let not_done = |index: &usize| !self.done.borrow().contains(index);
+        let is_its = |entry: &ChangedEntry| entry.id == Some(id) || entry.directory == id;
+        if (0..self.names.len()).any(|index| is_its(&self.names[index]) && not_done(&index)) {
+            return true;
+        }
+        let is_behind = |place: &BackingPlace| place.inode != 0 && !self.core.is_hidden(place.name());
+        let is_written = self.written.contains_key(&id.0) && !self.run.carried_files.borrow().contains(&id.0);
+        if !carried.is_directory && (is_written || !carried.place.as_ref().is_some_and(is_behind)) {
+            return true;
+        }
+        // Directories above have to be where they ought to be.
+        let mut above: Vec<FileId> =
+            self.names.iter().filter(|entry| is_its(entry)).map(|entry| entry.directory).collect();
+        above.extend(carried.place.iter().map(|place| place.parent));
+        if carried.is_directory {
+            above.push(id);
+        }
+        let mut seen = BTreeSet::from([FileId::ROOT]);
+        while let Some(directory) = above.pop() {
+            if !seen.insert(directory) {
+                continue;
+            }
+            match self.changed.get(&directory.0) {
+                Some(index) if not_done(index) => {
+                    if let Some(reason) = self.refused.borrow().get(&directory.0) {
+                        let words = format!("a directory above it can't go there: {}", String::from_utf8_lossy(reason));
+                        let told = (self.names[*index].name.clone(), words.into_bytes());
+                        self.run.failed_files.borrow_mut().entry(id.0).or_insert(told);
+                        self.run.refused_files.borrow_mut().insert(id.0);
+                    }
+                    return true;
+                }
+                Some(index) => above.push(self.names[*index].directory),
+                None => match self.core.ask_carried_of(directory).await {
+                    Ok(carried) => above.extend(carried.place.map(|place| place.parent)),
+                    Err(_) => return true,
+                },
+            }
+        }
+        false
     }
 
     /// Where a directory is behind; nothing if it is not yet.
@@ -664,6 +710,7 @@ impl Pass {
             let is_named = |entry: &ChangedEntry| entry.directory == place.parent && entry.name == place.name();
             // What has no name is nobody's, and one whose name behind is to be something else goes by its other name.
             if carried.names.unwrap_or(0) == 0
+                || self.run.leaves(id)
                 || self.taken.borrow().contains(&id.0)
                 || self.names.iter().any(is_named)
                 || self.core.is_hidden(place.name())
@@ -710,7 +757,8 @@ impl Pass {
 
     async fn carry(&self, mut request: CarryInodeRequest) -> Result<(), Hindrance> {
         let id = request.id;
-        if request.way == carry_ways::PLACE && !self.run.files.borrow().is_empty() {
+        let is_its = self.run.files.borrow().contains(&id.0);
+        if request.way == carry_ways::PLACE && is_its {
             request.way = carry_ways::SNAPSHOT;
         }
         if !request.is_link() && !self.taken.borrow_mut().insert(id.0) {
@@ -719,7 +767,7 @@ impl Pass {
         let home = self.core.cluster.home_of(id).ok_or(Failure::from(Status::BadMessage))?;
         let bytes = BytesUnderWay { core: &self.core, run: &self.run, bytes: Cell::new(0) };
         loop {
-            request.patience = self.run.patience.get();
+            request.patience = if self.run.is_cut.get() { flush_patience::NONE } else { self.run.patience.get() };
             let reply = match home == self.core.index {
                 true => self.core.carry_inode(request.clone()).await,
                 false => self.core.peers.call(home, Operation::CarryInode, &request, None).await?,
@@ -728,8 +776,10 @@ impl Pass {
             // Names that are to be linked anew are for the next pass.
             self.waiting.set(self.waiting.get() + u64::from(reply.has_parted));
             match reply.state {
-                // It goes on, and ends by itself.
-                flush_states::RUNNING if self.run.is_cut.get() => return Err(Hindrance::NotNow),
+                // It goes on, and ends by itself, as soon as it can.
+                flush_states::RUNNING if self.run.is_cut.get() && request.patience == flush_patience::NONE => {
+                    return Err(Hindrance::NotNow);
+                }
                 flush_states::RUNNING => {}
                 flush_states::NOT_NOW => return Err(Hindrance::NotNow),
                 flush_states::CONFLICT => return Err(Hindrance::Conflict),
@@ -738,6 +788,9 @@ impl Pass {
                         self.core.backing().settled.note(&request.path, &reply.reason);
                     }
                     self.run.bytes.set(self.run.bytes.get() + reply.bytes);
+                    if is_its && !request.is_link() && !request.is_parked() {
+                        self.run.carried_files.borrow_mut().insert(id.0);
+                    }
                     return Ok(());
                 }
                 _ => {
