@@ -375,3 +375,47 @@ fn syncs_and_a_flush_take_turns() {
     is_over.set(true);
     pass_until(&stage, "the others have ended", || syncing.iter().all(|ended| ended.get()));
 }
+
+/// Goal: fsync of a file with several names leaves none of them with old bytes at the site, also if it is written to
+/// all the time; and a pipe in a directory does not keep the directory from being synced.
+/// Method: a small file with two names that were carried, a writer beside, and the site after each fsync.
+#[test]
+fn every_name_of_a_synced_file_is_at_the_site() {
+    for seed in 1..=6 {
+        let stage = Stage::over_a_site(seed, 1 + seed as u8 % 3, CHUNK, flushing(FlushPolicy::Manual, true));
+        let (guest, other) = (stage.client(), stage.client());
+        let site = stage.world.outsider();
+        let file = guest.get(|files| async move {
+            files.mkdir(b"/d", 0o755).await.expect("made");
+            let file = make(&files, "/d/a", 3_000).await;
+            files.link(b"/d/a", b"/d/b").await.expect("linked");
+            files.make_node(b"/d/pipe", client::Kind::Fifo, 0o644, 0).await.expect("made");
+            assert_eq!(files.synchronise(&file).await, Ok(()), "seed {seed}");
+            let directory = files.open(b"/d", &OpenHow::reading()).await.expect("opened");
+            assert_eq!(files.synchronise(&directory).await, Ok(()), "seed {seed}");
+            file
+        });
+        assert_eq!(site.inode("d/a"), site.inode("d/b"), "seed {seed}: they are one file");
+        let is_over = std::rc::Rc::new(std::cell::Cell::new(false));
+        let own = is_over.clone();
+        let ended = other.spawn(move |files| async move {
+            let file = files.open(b"/d/b", &OpenHow::reading_and_writing()).await.expect("opened");
+            while !own.get() {
+                files.write_at(&file, b"zz", 5).await.expect("written");
+                files.reactor().sleep(1_000_000).await;
+            }
+        });
+        for round in [b'1', b'2'] {
+            let own = file.clone();
+            guest.get(|files| async move {
+                files.write_at(&own, &[round], 0).await.expect("written");
+                assert_eq!(files.synchronise(&own).await, Ok(()), "seed {seed}");
+            });
+            for name in ["d/a", "d/b"] {
+                assert_eq!(site.read(name).expect("it is there")[0], round, "seed {seed}: {name} is old");
+            }
+        }
+        is_over.set(true);
+        pass_until(&stage, "the writer has ended", || ended.get());
+    }
+}

@@ -34,6 +34,8 @@ const FAILURES_TOLD: usize = 5;
 /// is to do.
 const FILES_FLUSH_NS: Nanos = 1_000_000_000;
 const WHOLE_FLUSH_NS: Nanos = 5_000_000;
+/// That is halved or doubled so often at most.
+const VAIN_BEGINS_MAX: u32 = 6;
 /// What is not in the numbers of other flushes.
 const FILES_TICKET: u64 = 1 << 63;
 /// Why a file has not gone for which nothing else is known.
@@ -51,26 +53,26 @@ pub struct Flushes {
     /// Those of some files alone, with numbers of their own.
     last_files_number: Cell<u64>,
     of_files: RefCell<VecDeque<Rc<FlushRun>>>,
-    /// Whether the last one that has begun was one of these.
-    was_of_files: Cell<bool>,
+    last_turn: Cell<u64>,
     /// Bytes that were written for all of them, done or not.
     pub bytes: Cell<u64>,
     is_working: Cell<bool>,
 }
 
 impl Flushes {
-    /// The next one that is to begin. Those of files and those of everything take turns, unless these step back for
-    /// accesses; of those of files the one that has begun least often is the next.
+    /// The next one that is to begin: the one that waits longest since it was asked for or stopped. One that steps back
+    /// for accesses comes after those of files that have not begun yet.
     fn next(&self) -> Option<Rc<FlushRun>> {
         let (known, of_files) = (self.known.borrow(), self.of_files.borrow());
         let waits = |run: &&Rc<FlushRun>| !run.is_begun.get() && !run.is_ended.get();
-        let of_files = of_files.iter().filter(waits).min_by_key(|run| run.begins.get());
-        let whole = known.iter().filter(waits).min_by_key(|run| run.steps_back());
-        let next = match (of_files, whole) {
-            (Some(_), Some(whole)) if self.was_of_files.get() && !whole.steps_back() => Some(whole),
-            (of_files, whole) => of_files.or(whole),
-        };
-        next.cloned()
+        let any_is_new = of_files.iter().filter(waits).any(|run| run.begins.get() == 0);
+        let all = of_files.iter().chain(known.iter()).filter(waits);
+        all.min_by_key(|run| (any_is_new && run.steps_back(), run.turn.get())).cloned()
+    }
+
+    fn take_turn(&self) -> u64 {
+        self.last_turn.set(self.last_turn.get() + 1);
+        self.last_turn.get()
     }
 
     /// Whether one waits for which this one stops: one of everything for those of files, and that for any.
@@ -90,6 +92,9 @@ impl Flushes {
     }
 }
 
+/// What a wish is about: an inode, the directory and the path where it is to be, and the way.
+pub type WishKey = (u64, u64, Vec<u8>, u8);
+
 /// One flush.
 #[derive(Default)]
 pub struct FlushRun {
@@ -105,13 +110,26 @@ pub struct FlushRun {
     /// first.
     pub failed_files: RefCell<BTreeMap<u64, ToldFailure>>,
     pub refused_files: RefCell<BTreeSet<u64>>,
+    /// Those of them that were given up to somebody else's.
+    pub given_up_files: RefCell<BTreeMap<u64, ToldFailure>>,
     /// It stops here, for somebody waits for another one, and begins again after that.
     pub is_cut: Cell<bool>,
     /// Whether it is under way, and how often it has begun.
     is_begun: Cell<bool>,
     begins: Cell<u64>,
+    /// Whose turn it is goes by this.
+    turn: Cell<u64>,
     /// From when on it stops for others.
     due: Cell<Nanos>,
+    /// How often in a row it has begun and stopped without having done anything, and what it had done by then.
+    vain_begins: Cell<u32>,
+    last_progress: Cell<u64>,
+    /// It waits for times without accesses as long as nobody waits for it.
+    is_idle_policy: bool,
+    /// Numbers of its wishes that have not ended: inode, directory, path and way.
+    pub wishes: RefCell<BTreeMap<WishKey, u64>>,
+    /// Something was parked for its files, which has to get its name.
+    pub has_parked: Cell<bool>,
     is_ended: Cell<bool>,
     ended: Notice<()>,
     /// Nobody has asked for it but servers.
@@ -138,17 +156,36 @@ impl FlushRun {
 
     /// Whether it waits for times without accesses.
     fn steps_back(&self) -> bool {
-        self.patience.get() == flush_patience::IDLE
+        self.is_idle_policy && self.patience.get() == flush_patience::IDLE
+    }
+
+    /// Bytes and things that it has done, and is about to have done.
+    fn progress(&self) -> u64 {
+        self.done.get() + self.bytes.get() + self.bytes_under_way.get()
     }
 
     pub fn is_of_files(&self) -> bool {
         !self.files.borrow().is_empty()
     }
 
-    /// Whether what was changed of a file is for another flush, or has gone with this one.
+    /// Whether somebody syncs it.
+    pub fn has(&self, id: FileId) -> bool {
+        self.files.borrow().contains(&id.0)
+    }
+
+    /// Whether it was carried, with what it had then.
+    pub fn has_carried(&self, id: FileId) -> bool {
+        self.carried_files.borrow().contains(&id.0)
+    }
+
+    /// Whether it is for another flush.
+    pub fn passes_by(&self, id: FileId) -> bool {
+        self.is_of_files() && !self.is_widened.get() && !self.has(id)
+    }
+
+    /// The same of what was changed of a file, or that has gone with this one.
     pub fn leaves(&self, id: FileId) -> bool {
-        let is_its = self.is_widened.get() || self.files.borrow().contains(&id.0);
-        self.is_of_files() && !is_its || self.carried_files.borrow().contains(&id.0)
+        self.passes_by(id) || self.has_carried(id)
     }
 
     /// Whether nothing could be done at all.
@@ -218,6 +255,7 @@ impl Core {
                 None => return FlushReply { ticket, state: flush_states::UNKNOWN, ..no_reply() },
             },
         };
+        flushes.stop_for_others(self.reactor.now());
         if request.ticket != 0 && !run.is_ended.get() {
             until(&self.reactor, self.reactor.now() + WAIT_NS, run.ended.wait()).await;
         }
@@ -286,12 +324,12 @@ impl Core {
             let number = flushes.last_files_number.get();
             let number = if number == 0 { self.reactor.random() >> 16 } else { number } + 1;
             flushes.last_files_number.set(number);
-            let run = Rc::new(FlushRun { ticket: number | FILES_TICKET, ..FlushRun::default() });
+            let turn = Cell::new(flushes.take_turn());
+            let run = Rc::new(FlushRun { ticket: number | FILES_TICKET, turn, ..FlushRun::default() });
             remember(&mut flushes.of_files.borrow_mut(), &run);
             run
         });
         run.files.borrow_mut().insert(file.0);
-        flushes.stop_for_others(self.reactor.now());
         self.begin_flushes();
         run
     }
@@ -302,10 +340,7 @@ impl Core {
         let patience = patience.min(flush_patience::IDLE);
         let under_way = self.backing().flushes.known.borrow().iter().find(|run| !run.is_ended.get()).cloned();
         match under_way {
-            Some(run) => {
-                run.patience.set(run.patience.get().min(patience));
-                self.backing().flushes.stop_for_others(self.reactor.now());
-            }
+            Some(run) => run.patience.set(run.patience.get().min(patience)),
             None => drop(self.start_flush(Vec::new(), patience, None)),
         }
         let known = self.backing().flushes.known.borrow();
@@ -326,7 +361,10 @@ impl Core {
             if flushes.last_ticket.get() == 0 { self.reactor.random() >> 16 } else { flushes.last_ticket.get() };
         flushes.last_ticket.set(ticket + 1);
         let patience = Rc::new(Cell::new(patience));
-        let run = Rc::new(FlushRun { ticket: ticket + 1, paths, patience, before, ..FlushRun::default() });
+        let (turn, is_idle_policy) =
+            (Cell::new(flushes.take_turn()), self.backing().pace.policy() == FlushPolicy::Idle);
+        let ticket = ticket + 1;
+        let run = Rc::new(FlushRun { ticket, paths, patience, before, turn, is_idle_policy, ..FlushRun::default() });
         remember(&mut known, &run);
         drop(known);
         self.begin_flushes();
@@ -335,6 +373,7 @@ impl Core {
 
     /// Does what was asked for, one flush after another; those that somebody waits for come first.
     fn begin_flushes(self: &Rc<Self>) {
+        self.backing().flushes.stop_for_others(self.reactor.now());
         if self.backing().flushes.is_working.replace(true) {
             return;
         }
@@ -344,9 +383,12 @@ impl Core {
                 run.is_begun.set(true);
                 run.begins.set(run.begins.get() + 1);
                 run.due.set(Nanos::MAX);
-                core.backing().flushes.was_of_files.set(run.is_of_files());
                 core.flush_now(&run).await;
                 if run.is_cut.replace(false) {
+                    let progress = run.progress();
+                    let is_vain = run.last_progress.replace(progress) == progress;
+                    run.vain_begins.set(if is_vain { run.vain_begins.get() + 1 } else { 0 });
+                    run.turn.set(core.backing().flushes.take_turn());
                     run.is_begun.set(false);
                     continue;
                 }
@@ -362,12 +404,15 @@ impl Core {
         self.backing.as_ref().is_some_and(|backing| backing.flushes.is_working.get() || backing.carries.are_at_work())
     }
 
-    /// From here on a flush does something. After a while it stops for others that wait.
-    fn give_time(self: &Rc<Self>, run: &Rc<FlushRun>) {
+    /// From here on a flush has some time; then it stops for others that wait. One of files that does nothing in it
+    /// gets less and less, and one of everything more and more: what comes first may be what can't go. `listed`: how
+    /// long it has taken to find out what there is to do.
+    fn give_time(self: &Rc<Self>, run: &Rc<FlushRun>, listed: Nanos) {
+        let vain_begins = run.vain_begins.get().min(VAIN_BEGINS_MAX);
         let time = match run.is_of_files() {
-            true => FILES_FLUSH_NS,
-            false if run.steps_back() && self.backing().pace.policy() == FlushPolicy::Idle => 0,
-            false => WHOLE_FLUSH_NS,
+            true => FILES_FLUSH_NS >> vain_begins,
+            false if run.steps_back() => 0,
+            false => WHOLE_FLUSH_NS.max(listed) << vain_begins,
         };
         let due = self.reactor.now() + time;
         run.due.set(due);
@@ -382,6 +427,10 @@ impl Core {
 
     async fn flush_now(self: &Rc<Self>, run: &Rc<FlushRun>) {
         let (mut failures, mut left, mut was_stuck) = (Failures::new(), Vec::new(), false);
+        let begun_at = self.reactor.now();
+        if run.is_of_files() {
+            self.give_time(run, 0);
+        }
         for number in 0..PASSES_MAX {
             let pass = match Pass::begin(self, run, number == 0).await {
                 Ok(pass) => Rc::new(pass),
@@ -390,20 +439,24 @@ impl Core {
                     break;
                 }
             };
+            if number == 0 && !run.is_of_files() {
+                self.give_time(run, self.reactor.now() - begun_at);
+            }
             run.failed_files.borrow_mut().clear();
             run.refused_files.borrow_mut().clear();
-            if number == 0 {
-                self.give_time(run);
-            }
             pass.work().await;
             failures = pass.failures.take();
             left = pass.files_left().await;
             let is_stuck = pass.progress.get() == 0;
+            let is_refused = |(id, _): &(u64, Vec<u8>)| run.refused_files.borrow().contains(id);
             let is_done = match run.is_of_files() {
-                _ if run.is_cut.get() => true,
-                true => left.iter().all(|(id, _)| run.refused_files.borrow().contains(id)),
-                false => pass.waiting.get() == 0,
+                true => left.iter().all(is_refused) && (!run.has_parked.get() || pass.waiting.get() == 0),
+                false => pass.waiting.get() == 0 && !run.is_cut.get(),
             };
+            if is_done && run.is_of_files() {
+                run.is_cut.set(false);
+            }
+            let is_done = is_done || run.is_cut.get();
             let is_last = was_stuck && (run.is_widened.get() || !run.is_of_files());
             if is_done || is_stuck && (is_last || is_patient(run)) {
                 break;
@@ -418,24 +471,14 @@ impl Core {
             was_stuck = is_stuck;
         }
         let mut failed_files = run.failed_files.borrow_mut();
+        failed_files.retain(|id, _| left.iter().any(|(left, _)| left == id));
+        failed_files.append(&mut run.given_up_files.take());
         for (id, path) in left {
             failed_files.entry(id).or_insert_with(|| (path, NOT_DONE.as_bytes().to_vec()));
         }
         add(&self.backing().counters.flushes, u64::from(!run.is_of_files()));
         run.left.set(0);
         run.failures.replace(failures);
-    }
-
-    /// Waits until nobody carries an inode, for a time-out at most. Whether nobody does.
-    pub(super) async fn await_carried(self: &Rc<Self>, id: FileId) -> Result<bool, Failure> {
-        let limit = self.reactor.now() + self.options.timeout;
-        while self.ask_carried_of(id).await?.is_moving {
-            if self.reactor.now() >= limit {
-                return Ok(false);
-            }
-            self.reactor.sleep(MOVING_PAUSE_NS).await;
-        }
-        Ok(true)
     }
 
     pub(super) async fn ask_carried_of(self: &Rc<Self>, id: FileId) -> Result<AskCarriedReply, Failure> {

@@ -73,6 +73,8 @@ pub struct Pass {
     moved: BTreeSet<(u64, u64, Vec<u8>)>,
     /// Where directories are behind.
     places: RefCell<BTreeMap<u64, DirectoryBehind>>,
+    /// Files whose other names are to be linked anew.
+    parted: RefCell<BTreeSet<u64>>,
     /// Names of which all is done.
     done: RefCell<BTreeSet<usize>>,
     /// Files that are carried in this pass, and those that got one more name.
@@ -84,6 +86,11 @@ pub struct Pass {
     pub failures: RefCell<Failures>,
     pub progress: Cell<u64>,
     pub waiting: Cell<u64>,
+}
+
+/// Whether what is of a kind can be behind.
+fn can_go(kind: Kind) -> bool {
+    matches!(kind, Kind::File | Kind::Directory | Kind::Symlink)
 }
 
 pub fn is_below(path: &[u8], wanted: &[u8]) -> bool {
@@ -101,6 +108,7 @@ impl Pass {
             written: BTreeMap::new(),
             moved: BTreeSet::new(),
             places: RefCell::default(),
+            parted: RefCell::default(),
             done: RefCell::default(),
             taken: RefCell::default(),
             linked: RefCell::default(),
@@ -115,7 +123,7 @@ impl Pass {
             let Some(id) = entry.id else { return };
             let known = pass.written.entry(id.0).or_default();
             *known = (*known).max((entry.is_open, entry.size));
-            if entry.behind.next.is_some() {
+            if entry.behind.next.is_some() && !run.passes_by(id) {
                 unsettled.insert(id);
             }
         };
@@ -146,7 +154,7 @@ impl Pass {
         let limit = self.core.reactor.now() + self.core.options.timeout;
         for id in unsettled {
             while self.core.ask_carried_of(id).await?.next.is_some() {
-                if self.core.reactor.now() >= limit {
+                if self.core.reactor.now() >= limit || self.run.is_cut.get() {
                     self.waiting.set(self.waiting.get() + 1);
                     break;
                 }
@@ -154,6 +162,18 @@ impl Pass {
             }
         }
         Ok(())
+    }
+
+    /// Waits until nobody carries an inode, for a time-out at most. Whether nobody does.
+    async fn await_carried(&self, id: FileId) -> Result<bool, Failure> {
+        let limit = self.core.reactor.now() + self.core.options.timeout;
+        while self.core.ask_carried_of(id).await?.is_moving {
+            if self.core.reactor.now() >= limit || self.run.is_cut.get() || self.run.passes_by(id) {
+                return Ok(false);
+            }
+            self.core.reactor.sleep(MOVING_PAUSE_NS).await;
+        }
+        Ok(true)
     }
 
     /// Finds out what became of what was about to be put behind names when somebody was cut off.
@@ -164,7 +184,7 @@ impl Pass {
             was_cut_off.insert(index);
             let seen = entry.behind.clone();
             let Some(next) = entry.behind.next.take() else { continue };
-            if !self.core.await_carried(next.id).await? {
+            if !self.await_carried(next.id).await? {
                 entry.behind.next = Some(next);
                 continue;
             }
@@ -253,15 +273,22 @@ impl Pass {
         for index in directories {
             self.note_failure(index, Hindrance::Waits("its directory is not there yet".to_owned())).await;
         }
-        let mut files = of_kind(&|entry| entry.id.is_some() && entry.kind != Kind::Directory);
-        // Whoever is cut off has as many as possible whole.
-        files.sort_by_key(|index| (self.names[*index].is_open, self.names[*index].size));
-        let size = |index: &usize| self.names[*index].size;
-        self.at_once(&files, size, |pass, index| Box::pin(async move { pass.name_step(index).await })).await;
-        let mut written: Vec<u64> = self.written.keys().copied().collect();
-        written.sort_by_key(|id| self.written[id]);
-        let size = |id: &u64| self.written[id].1;
-        self.at_once(&written, size, |pass, id| Box::pin(async move { pass.written_step(FileId(id)).await })).await;
+        let files = of_kind(&|entry| entry.id.is_some() && entry.kind != Kind::Directory);
+        let written: Vec<u64> = self.written.keys().copied().collect();
+        // What somebody syncs goes first, and as a rule alone.
+        let (own, others): (Vec<usize>, Vec<usize>) = files.into_iter().partition(|index| {
+            let entry = &self.names[*index];
+            self.run.is_of_files() && (self.run.has(entry.directory) || entry.id.is_some_and(|id| self.run.has(id)))
+        });
+        let (own_written, others_written): (Vec<u64>, Vec<u64>) =
+            written.into_iter().partition(|id| self.run.is_of_files() && self.run.has(FileId(*id)));
+        if self.run.is_of_files() {
+            self.put_files(own, own_written).await;
+            if !self.run.has_parked.get() && self.files_left().await.is_empty() {
+                return;
+            }
+        }
+        self.put_files(others, others_written).await;
         let mut removals = of_kind(&|entry| entry.id.is_none());
         let mut depths = BTreeMap::new();
         for index in &removals {
@@ -275,6 +302,17 @@ impl Pass {
         if self.progress.get() == 0 {
             self.park_some().await;
         }
+    }
+
+    /// Has names of files stand for what they do here, and files be as they are here that keep their names.
+    async fn put_files(self: &Rc<Self>, mut names: Vec<usize>, mut written: Vec<u64>) {
+        // Whoever is cut off has as many as possible whole.
+        names.sort_by_key(|index| (self.names[*index].is_open, self.names[*index].size));
+        let size = |index: &usize| self.names[*index].size;
+        self.at_once(&names, size, |pass, index| Box::pin(async move { pass.name_step(index).await })).await;
+        written.sort_by_key(|id| self.written[id]);
+        let size = |id: &u64| self.written[id].1;
+        self.at_once(&written, size, |pass, id| Box::pin(async move { pass.written_step(FileId(id)).await })).await;
     }
 
     /// Does a step for each of some items in order, as many at a time as there are writers. Of small files, by their
@@ -343,7 +381,7 @@ impl Pass {
             Some(directory) => joined(&directory, &entry.name),
             None => [b".../", entry.name.as_slice()].concat(),
         };
-        let ids = [entry.id.unwrap_or_default(), entry.directory];
+        let ids = [entry.id.unwrap_or_default(), if can_go(entry.kind) { entry.directory } else { FileId::default() }];
         self.note_failure_of((path, &ids), hindrance);
     }
 
@@ -379,7 +417,7 @@ impl Pass {
                 b"what has its name behind is not moved yet".to_vec()
             }
         };
-        for id in ids.iter().filter(|id| self.run.files.borrow().contains(&id.0)) {
+        for id in ids.iter().filter(|id| self.run.has(**id)) {
             self.run.failed_files.borrow_mut().insert(id.0, (path.clone(), reason.clone()));
             if is_refused {
                 self.run.refused_files.borrow_mut().insert(id.0);
@@ -439,7 +477,11 @@ impl Pass {
             return false;
         }
         let not_done = |index: &usize| !self.done.borrow().contains(index);
-        let is_its = |entry: &ChangedEntry| entry.id == Some(id) || entry.directory == id;
+        // What never goes is no matter of its directory.
+        let is_its = |entry: &ChangedEntry| entry.id == Some(id) || entry.directory == id && can_go(entry.kind);
+        if self.parted.borrow().contains(&id.0) {
+            return true;
+        }
         if (0..self.names.len()).any(|index| is_its(&self.names[index]) && not_done(&index)) {
             return true;
         }
@@ -559,7 +601,7 @@ impl Pass {
         if !self.is_wanted(&path) {
             return Ok(false);
         }
-        if !matches!(entry.kind, Kind::File | Kind::Directory | Kind::Symlink) {
+        if !can_go(entry.kind) {
             return Err(Hindrance::Failed(b"pipes, sockets and devices are not carried behind".to_vec()));
         }
         let carried = self.core.ask_carried_of(id).await?;
@@ -613,7 +655,8 @@ impl Pass {
         if let Some(place) = linked_to {
             let is_moved = self.moved.contains(&(id.0, place.parent.0, place.name().to_vec()));
             // What replaces something is whole, as it is here.
-            let is_old = carried.is_written || self.written.contains_key(&id.0) || place.is_being_written();
+            let is_written = carried.is_written || self.written.contains_key(&id.0);
+            let is_old = is_written && !self.run.has_carried(id) || place.is_being_written();
             // A small file is written sooner than it is linked, and its old name left.
             let is_small = place.size <= SMALL_FILE_SIZE && !place.has_links;
             if !is_moved && is_old && known.is_some() {
@@ -679,6 +722,9 @@ impl Pass {
             None => b"somebody else has changed it there, so it is here again as theirs",
         };
         self.core.backing().settled.note(path, words);
+        if let Some(id) = id.filter(|id| self.run.has(*id)) {
+            self.run.given_up_files.borrow_mut().insert(id.0, (path.to_vec(), words.to_vec()));
+        }
         Ok(true)
     }
 
@@ -757,9 +803,14 @@ impl Pass {
 
     async fn carry(&self, mut request: CarryInodeRequest) -> Result<(), Hindrance> {
         let id = request.id;
-        let is_its = self.run.files.borrow().contains(&id.0);
-        if request.way == carry_ways::PLACE && is_its {
+        let is_its = self.run.has(id);
+        if request.way == carry_ways::PLACE && (is_its || self.run.has(request.parent)) {
             request.way = carry_ways::SNAPSHOT;
+        }
+        // What goes on while this flush is stopped is what it has asked for.
+        let key = (id.0, request.parent.0, request.path.clone(), request.way);
+        if is_its {
+            request.wish = *self.run.wishes.borrow_mut().entry(key.clone()).or_insert(request.wish);
         }
         if !request.is_link() && !self.taken.borrow_mut().insert(id.0) {
             return Err(Hindrance::Waits("it is carried by another name first".to_owned()));
@@ -775,6 +826,12 @@ impl Pass {
             bytes.note(reply.bytes);
             // Names that are to be linked anew are for the next pass.
             self.waiting.set(self.waiting.get() + u64::from(reply.has_parted));
+            if reply.has_parted {
+                self.parted.borrow_mut().insert(id.0);
+            }
+            if reply.state != flush_states::RUNNING {
+                self.run.wishes.borrow_mut().remove(&key);
+            }
             match reply.state {
                 // It goes on, and ends by itself, as soon as it can.
                 flush_states::RUNNING if self.run.is_cut.get() && request.patience == flush_patience::NONE => {
@@ -824,6 +881,7 @@ impl Pass {
         let directory = self.directory_place(parent).await?.ok_or(Failure::from(Status::StaleFile))?;
         let hidden = joined(&directory.path, &self.core.parked_name(id));
         self.taken.borrow_mut().remove(&id.0);
+        self.run.has_parked.set(true);
         let parked = self.carry(CarryInodeRequest { way: carry_ways::PARKED, ..self.wish(id, parent, hidden) }).await;
         self.forget_paths();
         parked
