@@ -53,6 +53,13 @@ impl<T> Stacks<T> {
         self.count -= 1;
         self.lanes[next].pop()
     }
+
+    /// The next one of the lane that has given the last item, if it is wanted.
+    fn pop_like(&mut self, is_wanted: &impl Fn(&T) -> bool) -> Option<T> {
+        let item = self.lanes.get_mut(self.turn)?.pop_if(|item| is_wanted(item))?;
+        self.count -= 1;
+        Some(item)
+    }
 }
 
 /// The stacks. The last one pushed is the first one taken, so that trees are worked off depth first.
@@ -128,26 +135,31 @@ impl<T> Work<T> {
         idle.into_iter().for_each(Waker::wake);
     }
 
-    fn take(&self) -> Option<T> {
+    /// The next item, and more of the same server's if it goes with others.
+    fn take(&self, grouping: &Grouping<T>) -> Option<Vec<T>> {
         let (mut first, mut later) = (self.first.borrow_mut(), self.later.borrow_mut());
-        if later.count >= self.later_max {
-            return later.pop();
+        let is_later = later.count >= self.later_max || first.count == 0;
+        let stacks = if is_later { &mut *later } else { &mut *first };
+        let mut group = vec![stacks.pop()?];
+        if (grouping.goes_along)(&group[0]) {
+            let others = std::iter::from_fn(|| stacks.pop_like(&grouping.goes_along));
+            group.extend(others.take(grouping.most - 1));
         }
-        first.pop().or_else(|| later.pop())
+        Some(group)
     }
 
-    /// The next item, waiting while others may still make one; `None` at the end.
-    async fn next(&self) -> Option<T> {
+    /// The next items, waiting while others may still make one; `None` at the end.
+    async fn next(&self, grouping: &Grouping<T>) -> Option<Vec<T>> {
         poll_fn(|context| {
             if self.stopped.get() {
                 return Poll::Ready(None);
             }
             if self.open.get()
-                && let Some(item) = self.take()
+                && let Some(group) = self.take(grouping)
             {
                 self.active.set(self.active.get() + 1);
                 self.open.set(self.low == 0 || self.active.get() < self.high);
-                return Poll::Ready(Some(item));
+                return Poll::Ready(Some(group));
             }
             if self.active.get() == 0 {
                 return Poll::Ready(None);
@@ -168,6 +180,12 @@ impl<T> Work<T> {
     }
 }
 
+/// Which items are handled together: so many at most, all of one server.
+pub struct Grouping<T> {
+    pub most: usize,
+    pub goes_along: fn(&T) -> bool,
+}
+
 /// Handles all items, and those that they make, with `jobs` of them under way at once.
 pub async fn run_all<T: 'static>(
     reactor: &Reactor,
@@ -175,12 +193,30 @@ pub async fn run_all<T: 'static>(
     work: &Rc<Work<T>>,
     handle: impl AsyncFn(T) + 'static,
 ) {
-    let handle = Rc::new(handle);
+    let alone = Grouping { most: 1, goes_along: |_| false };
+    let handle_one = async move |items| {
+        for item in items {
+            handle(item).await;
+        }
+    };
+    run_groups(reactor, jobs, work, alone, handle_one).await;
+}
+
+/// The same of items that are handled together.
+pub async fn run_groups<T: 'static>(
+    reactor: &Reactor,
+    jobs: usize,
+    work: &Rc<Work<T>>,
+    grouping: Grouping<T>,
+    handle: impl AsyncFn(Vec<T>) + 'static,
+) {
+    let shared = Rc::new((handle, grouping));
     let worker = |work: Rc<Work<T>>| {
-        let handle = handle.clone();
+        let shared = shared.clone();
         async move {
-            while let Some(item) = work.next().await {
-                handle(item).await;
+            let (handle, grouping) = &*shared;
+            while let Some(items) = work.next(grouping).await {
+                handle(items).await;
                 work.finished();
             }
         }
@@ -226,6 +262,29 @@ mod tests {
         }
         let taken: Vec<i32> = std::iter::from_fn(|| stacks.pop()).collect();
         assert_eq!((taken, stacks.count), (vec![6, 5, 2, 4, 1, 3], 0));
+    }
+
+    /// Goal: items that go together are handled together, at most so many and of one server alone; each once.
+    #[test]
+    fn groups() {
+        let reactor = open_reactor().unwrap();
+        let (work, seen) = (Work::new(1000), Rc::new(RefCell::new(Vec::new())));
+        // Every tenth one goes alone, as does what is wanted first.
+        (0..100).for_each(|item| work.push_for(item % 2, Urgency::Later, item));
+        work.push_for(0, Urgency::First, 1000);
+        let (noted, grouping) =
+            (seen.clone(), Grouping { most: 8, goes_along: |item: &usize| !item.is_multiple_of(10) });
+        let handle = async move |items: Vec<usize>| noted.borrow_mut().push(items);
+        reactor.block_on(run_groups(&reactor, 3, &work, grouping, handle));
+        let seen = seen.borrow();
+        for group in seen.iter() {
+            assert!(group.len() <= 8 && group.iter().all(|item| item % 2 == group[0] % 2), "{group:?}");
+            assert!(group.len() == 1 || group.iter().all(|item| item % 10 != 0), "{group:?}");
+        }
+        let mut all = seen.concat();
+        all.sort_unstable();
+        assert_eq!((all, &seen[0]), ((0..100).chain([1000]).collect(), &vec![1000]));
+        assert!(seen.len() < 50, "{} groups", seen.len());
     }
 
     /// Goal: every item is handled once, also those made on the way, and the end is seen.

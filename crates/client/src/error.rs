@@ -39,7 +39,7 @@ impl std::error::Error for Error {}
 pub(crate) type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// A failure on its way up, before the path that it concerns is put in front of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum RequestError {
     /// A server said no, or could not be asked.
     Server(Failure),

@@ -27,7 +27,7 @@ mod started;
 
 pub use blocking::Client;
 pub use bytes::ranges::Allocation;
-pub use bytes::stage::CacheState;
+pub use bytes::stage::{CacheState, ListedFile, STAGE_FILES_MAX};
 pub use bytes::stripe::FileRange;
 pub use compare::Comparison;
 pub use error::{Error, Result, status_of_system};

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use reactor::backing::{
-    AttributeChange, BackingDirectory, BackingError, BackingFile, BackingTree, CALL_SIZE_MAX, CALLS_MAX, FileKind,
-    HANDLES_MAX, ListEntry, ListPosition, RenameMode, SeekKind,
+    AttributeChange, BackingDirectory, BackingError, BackingFile, BackingTree, CALL_SIZE_MAX, CALLS_MAX, CallMemory,
+    FileKind, HANDLES_MAX, ListEntry, ListPosition, RenameMode, SeekKind,
 };
 use reactor::sim::{BACKING_ROOT, BackingFaults, NodeId, World};
 use reactor::{Class, DriverKind, OpenMode, Reactor, Span};
@@ -845,18 +845,27 @@ fn calls_of_several_steps() {
             assert_eq!(errno(root.look_all(&["d", "../d"]).await), libc::EINVAL);
             assert_eq!(root.look_all(&[""; 0]).await.unwrap(), []);
 
-            for (offset, size) in [(0, bytes.len()), (1000, 5000), (bytes.len() - 10, 100), (bytes.len() + 1, 1)] {
-                let (read, memory) = root.read_file("d/file", offset as u64, vec![0; size]).await;
-                let (read, memory) = (read.unwrap(), memory.into_bytes());
-                let there = bytes.len().saturating_sub(offset).min(size);
-                assert!(read.size == there && memory[..there] == bytes[offset.min(bytes.len())..][..there]);
-                assert_eq!((&read.before, &read.after), (&d.look("file").await.unwrap(), &read.before));
+            for size in [bytes.len(), 5000, 1] {
+                let (read, mut memories) = root.read_files(&["d/file"], vec![vec![0; size].into()]).await;
+                let read = read.unwrap().remove(0).unwrap();
+                assert_eq!((read.size, read.after), (size, d.look("file").await.unwrap()));
+                assert!(memories.remove(0).into_bytes() == bytes[..size]);
             }
-            for (path, expected) in [("missing", libc::ENOENT), ("d", libc::EISDIR), ("d/file/x", libc::ENOTDIR)] {
-                let (read, memory) = root.read_file(path, 0, vec![7; 10]).await;
-                assert_eq!((errno(read), memory.into_bytes()), (expected, vec![7; 10]), "{path}");
+            bench.outside.write("d/short", b"short");
+            let paths = ["missing", "d/short", "d", "d/file/x", "d/file"];
+            let (read, memories) = root.read_files(&paths, (0..5).map(|_| vec![7; 10].into()).collect()).await;
+            let mut read = read.unwrap();
+            let mut memories: Vec<Vec<u8>> = memories.into_iter().map(CallMemory::into_bytes).collect();
+            assert_eq!((read.remove(4).unwrap().size, &*memories.remove(4)), (10, &bytes[..10]));
+            assert_eq!(
+                (read.remove(1).unwrap().size, &*memories.remove(1)),
+                (5, b"short\x07\x07\x07\x07\x07".as_slice())
+            );
+            for (read, expected) in read.into_iter().zip([libc::ENOENT, libc::EISDIR, libc::ENOTDIR]) {
+                assert_eq!(errno(read), expected);
             }
-            assert_eq!(errno(root.read_file("/d/file", 0, vec![0; 1]).await.0), libc::EINVAL);
+            assert!(memories.iter().all(|bytes| *bytes == [7; 10]), "of what failed nothing is read");
+            assert_eq!(errno(root.read_files(&["/d/file"], vec![vec![0; 1].into()]).await.0), libc::EINVAL);
             assert_eq!(bench.tree.statistics().handles, 2, "the root and the directory");
         })
     });

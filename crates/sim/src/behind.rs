@@ -13,9 +13,11 @@ use crate::pattern::{self, Tag};
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::workload_extended::NAMES;
+use client::{DirectoryEntry, FileSystem, ListedFile};
+use reactor::Nanos;
 use reactor::sim::{BackingFaults, World};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::FileId;
+use wire::{FileId, Kind};
 
 /// Where servers find it.
 pub const SITE: &str = "/site";
@@ -220,6 +222,40 @@ pub fn evicts(profile: &Profile) -> bool {
     use server::BackingFault::{EvictsDirty, ForgetsEvicted};
     let needs = matches!(profile.sabotage, Sabotage::Backing(EvictsDirty | ForgetsEvicted));
     profile.backing && (needs || Random::new(profile.seed ^ 0x6576_6963).percent(50))
+}
+
+/// Whether somebody stages all files while others work.
+pub fn somebody_stages(profile: &Profile) -> bool {
+    profile.backing && Random::new(profile.seed ^ 0x7374_6167).percent(30)
+}
+
+/// Stages all files again and again until the client is taken away.
+pub async fn stage_on(files: FileSystem, pause: Nanos) {
+    loop {
+        // Servers may be down, and the site may refuse; that is no matter here.
+        if let Ok(listed) = all_files(&files).await {
+            let _: Vec<client::Result<()>> = files.stage_listed(&listed).await;
+        }
+        files.reactor().sleep(pause).await;
+    }
+}
+
+async fn all_files(files: &FileSystem) -> client::Result<Vec<ListedFile>> {
+    let (mut listed, mut directories) = (Vec::new(), vec![Vec::new()]);
+    while let Some(directory) = directories.pop() {
+        let on_entry = &mut |entry: &DirectoryEntry| {
+            match (entry.kind, &entry.attributes) {
+                (Kind::Directory, _) => directories.push([&*directory, &*entry.name].join(&b'/')),
+                (Kind::File, Some(found)) => {
+                    listed.push(ListedFile { id: found.id, layout: found.layout, size: found.size });
+                }
+                _ => {}
+            }
+            true
+        };
+        files.read_directory(if directory.is_empty() { b"/" } else { &directory }, true, on_entry).await?;
+    }
+    Ok(listed)
 }
 
 /// Whether each file of the site has to be synced by itself, as on file systems of other machines: in half of the runs.

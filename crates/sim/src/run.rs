@@ -60,7 +60,7 @@ struct Run {
     hangs: bool,
     /// The client that checks while others work, and what it finds; and the one that flushes.
     checking: Option<SimClient>,
-    flushing: Option<SimClient>,
+    background: Vec<SimClient>,
     problems_under_load: Rc<RefCell<Vec<String>>>,
 }
 
@@ -83,7 +83,7 @@ pub fn run_profile(profile: &Profile, trace: bool) -> Report {
         problems: Vec::new(),
         hangs: false,
         checking: None,
-        flushing: None,
+        background: Vec::new(),
         problems_under_load: Rc::default(),
     };
     let healed = run.all_phases().unwrap_or_else(|problem| {
@@ -160,7 +160,13 @@ impl Run {
             let client = self.harness.add_client();
             let (files, pause) = (client.client.file_system.clone(), *self.random.choose(&[10, 50, 300]) * MILLISECOND);
             self.harness.world.reactor(client.node).spawn(Class::Data, carried::flush_on(files, pause));
-            self.flushing = Some(client);
+            self.background.push(client);
+        }
+        if behind::somebody_stages(&self.harness.profile) {
+            let client = self.harness.add_client();
+            let (files, pause) = (client.client.file_system.clone(), *self.random.choose(&[10, 50, 300]) * MILLISECOND);
+            self.harness.world.reactor(client.node).spawn(Class::Data, behind::stage_on(files, pause));
+            self.background.push(client);
         }
         Ok(())
     }
@@ -257,7 +263,7 @@ impl Run {
             self.harness.world.release_backing();
             self.harness.world.set_backing_faults(behind::no_faults());
         }
-        for client in self.checking.take().into_iter().chain(self.flushing.take()) {
+        for client in self.checking.take().into_iter().chain(self.background.drain(..)) {
             self.harness.world.crash(client.node, CrashKind::Kill);
         }
         self.problems.append(&mut self.problems_under_load.borrow_mut());

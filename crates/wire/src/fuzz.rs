@@ -169,6 +169,8 @@ decoders!(
     FlushReply,
     AskForFlushRequest,
     AskForFlushReply,
+    StageRequest,
+    StageReply,
     CacheStateRequest,
     CacheStateReply,
     ListChangesRequest,

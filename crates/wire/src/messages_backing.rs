@@ -3,7 +3,9 @@
 use crate::attributes::Kind;
 use crate::identity::FileId;
 use crate::layout::Layout;
+use crate::limits::{STAGE_CHUNKS_MAX, STAGE_PARTS_MAX};
 use crate::message;
+use crate::{Decode, Decoder, Encode, Malformed};
 
 message! {
     /// `AskPlace`, to the home of what was taken up from the backing tree. Who asks about a file is one of its holders
@@ -198,6 +200,64 @@ message! {
         pub done: u64,
         /// Bytes that were written for all of them so far, also for what did not get done.
         pub bytes: u64,
+    }
+}
+
+message! {
+    /// Consecutive chunks of a file, from one on.
+    pub struct StagePart {
+        pub file: FileId,
+        pub layout: Layout,
+        pub first: u64,
+        pub count: u32,
+    }
+}
+
+message! {
+    /// `Stage`, to a server with chunks of files: those of them that are its own are to be here. Without a backing tree
+    /// they are.
+    pub struct StageRequest {
+        pub parts: StageParts,
+    }
+}
+
+/// At most `STAGE_PARTS_MAX` parts, which have at most `STAGE_CHUNKS_MAX` chunks together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StageParts(pub Vec<StagePart>);
+
+impl Encode for StageParts {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for StageParts {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let parts: Vec<StagePart> = Decode::decode(input)?;
+        let chunks: u64 = parts.iter().map(|part| u64::from(part.count)).sum();
+        match parts.len() <= STAGE_PARTS_MAX && chunks <= STAGE_CHUNKS_MAX {
+            true => Ok(StageParts(parts)),
+            false => Err(Malformed("there are too many chunks to be staged by one message")),
+        }
+    }
+}
+
+message! {
+    /// Why a part of a `StageRequest` is not all here.
+    pub struct StageFailure {
+        /// Its place in the request.
+        pub part: u32,
+        /// Code of a `Status`.
+        pub status: u32,
+        /// Words for people.
+        pub text: Vec<u8>,
+    }
+}
+
+message! {
+    /// Reply of `Stage`: all other parts are here.
+    pub struct StageReply {
+        pub failures: Vec<StageFailure>,
     }
 }
 
@@ -518,5 +578,25 @@ message! {
         /// Where it is behind, and what is not the same there, in words; empty if nothing is wrong.
         pub path: Vec<u8>,
         pub difference: Vec<u8>,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::LayoutPolicy;
+
+    /// Goal: no message has more staged than its bounds say.
+    #[test]
+    fn staging_is_bounded() {
+        let layout = Layout { policy: LayoutPolicy::Modular, chunk_size: 1 << 20, first: 0, width: 1024, run: 1 };
+        let is_taken = |parts: usize, count: u32| {
+            let part = StagePart { file: FileId(1), layout, first: u64::MAX, count };
+            StageRequest::from_bytes(&StageRequest { parts: StageParts(vec![part; parts]) }.to_bytes()).is_ok()
+        };
+        let each = STAGE_CHUNKS_MAX as u32 / STAGE_PARTS_MAX as u32;
+        assert!(is_taken(0, 0) && is_taken(STAGE_PARTS_MAX, each) && is_taken(1, STAGE_CHUNKS_MAX as u32));
+        assert!(!is_taken(STAGE_PARTS_MAX + 1, 0) && !is_taken(STAGE_PARTS_MAX, each + 1));
+        assert!(!is_taken(1, STAGE_CHUNKS_MAX as u32 + 1) && !is_taken(2, u32::MAX));
     }
 }

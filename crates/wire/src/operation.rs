@@ -123,6 +123,7 @@ operations! {
     StatId = 5, LEVEL_CLIENT, Metadata, false;
     Look = 57, LEVEL_CLIENT, Metadata, false;
     LookId = 58, LEVEL_CLIENT, Metadata, false;
+    Stage = 59, LEVEL_CLIENT, Data, false;
     SetAttributes = 6, LEVEL_CLIENT, Metadata, true;
     MakeDirectory = 7, LEVEL_CLIENT, Metadata, true;
     MakeSymlink = 8, LEVEL_CLIENT, Metadata, true;

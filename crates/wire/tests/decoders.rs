@@ -146,6 +146,11 @@ fn seeds() -> Vec<Vec<u8>> {
         .to_bytes(),
         GiveUpNameRequest { wish: 3, directory: FileId::ROOT, name: b"name".to_vec(), id: Some(FileId(7)) }.to_bytes(),
         AskForFlushReply { newest: 2, ended: 1, done: 0, bytes: 7 }.to_bytes(),
+        StageRequest {
+            parts: StageParts(vec![StagePart { file: FileId(7), layout: layout(), first: 3, count: 2 }; 2]),
+        }
+        .to_bytes(),
+        StageReply { failures: vec![StageFailure { part: 1, status: 5, text: b"why".to_vec() }] }.to_bytes(),
         ListCarriedReply {
             files: vec![FileId(7)],
             is_last: false,

@@ -10,8 +10,8 @@ use crate::paths::{inside, join};
 use crate::session::Session;
 use crate::text::{duration_words, plural, size_words};
 use crate::together::{Either, race};
-use crate::work::{Work, run_all};
-use client::{CacheState, FileId, FileSystem, OpenHow, Status};
+use crate::work::{Grouping, Work, run_groups};
+use client::{CacheState, FileId, FileSystem, ListedFile, OpenHow, STAGE_FILES_MAX, Status};
 use reactor::{Nanos, Reactor};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
@@ -32,6 +32,19 @@ struct StageItem {
     facts: Facts,
     /// Which of the paths of the command line it is below.
     root: usize,
+}
+
+impl StageItem {
+    fn listed(&self) -> Option<ListedFile> {
+        let (_, _, id) = self.facts.inode;
+        let layout = self.facts.layout.filter(|_| self.facts.kind == EntryKind::File)?;
+        Some(ListedFile { id: FileId(id), layout, size: self.facts.size })
+    }
+
+    /// Whether many like it are fetched by one request: all of it is on one server.
+    fn is_small(&self) -> bool {
+        self.listed().is_some_and(|file| file.size <= u64::from(file.layout.chunk_size))
+    }
 }
 
 /// What is done with each file.
@@ -78,6 +91,15 @@ impl Staging {
         }
     }
 
+    async fn handle_all(&self, items: Vec<StageItem>) {
+        if items.len() > 1 {
+            return self.stage_together(items).await;
+        }
+        for item in items {
+            self.handle(item).await;
+        }
+    }
+
     async fn handle(&self, item: StageItem) {
         let outcome = match item.facts.kind {
             EntryKind::Directory => {
@@ -104,8 +126,25 @@ impl Staging {
         Ok(())
     }
 
+    /// Small files of one server, by one request. What fails is tried alone.
+    async fn stage_together(&self, items: Vec<StageItem>) {
+        let listed: Vec<ListedFile> = items.iter().filter_map(StageItem::listed).collect();
+        let staged = self.files.stage_listed(&listed).await;
+        for (item, staged) in items.into_iter().zip(staged) {
+            match staged {
+                Ok(()) => self.note_done(&item, CacheState::default()),
+                Err(_) => self.handle(item).await,
+            }
+        }
+    }
+
     async fn stage(&self, item: &StageItem) -> Result<(), String> {
         let state = self.do_deed(item).await.map_err(|error| format!("{}: {error}", show(&item.path)))?;
+        self.note_done(item, state);
+        Ok(())
+    }
+
+    fn note_done(&self, item: &StageItem, state: CacheState) {
         if let Some(found) = self.found.borrow_mut().get_mut(item.root) {
             found.files += 1;
             found.state.dirty += state.dirty;
@@ -115,13 +154,11 @@ impl Staging {
         }
         add(&self.progress.files_done, 1);
         add(&self.progress.bytes_done, item.facts.size);
-        Ok(())
     }
 
     async fn do_deed(&self, item: &StageItem) -> client::Result<CacheState> {
-        if let (Deed::Fetch, Some(layout)) = (self.deed, &item.facts.layout) {
-            let (_, _, id) = item.facts.inode;
-            match self.files.stage_listed(FileId(id), layout, item.facts.size).await {
+        if let (Deed::Fetch, Some(listed)) = (self.deed, item.listed()) {
+            match self.files.stage_listed(&[listed]).await.remove(0) {
                 // Another one has its name by now, perhaps.
                 Err(error) if error.status == Status::StaleFile => {}
                 staged => return staged.map(|()| CacheState::default()),
@@ -145,7 +182,9 @@ impl Staging {
             }
         }
         let handler = self.clone();
-        run_all(&self.reactor, jobs, &self.work, async move |item| handler.handle(item).await).await;
+        let most = if self.deed == Deed::Fetch { STAGE_FILES_MAX } else { 1 };
+        let grouping = Grouping { most, goes_along: StageItem::is_small };
+        run_groups(&self.reactor, jobs, &self.work, grouping, async move |items| handler.handle_all(items).await).await;
     }
 }
 

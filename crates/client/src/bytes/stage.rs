@@ -7,12 +7,28 @@ use crate::filesystem::FileSystem;
 use crate::open_files::file::File;
 use crate::servers::Servers;
 use crate::servers::join::join_all;
-use wire::layout::ChunkRange;
-use wire::messages::{CacheStateReply, CacheStateRequest, DataRequest, Pieces};
-use wire::{Decode, FileId, Kind, Layout, Operation};
+use reactor::channel::Failure;
+use std::collections::BTreeMap;
+use wire::limits::STAGE_CHUNKS_MAX;
+use wire::messages::{
+    CacheStateReply, CacheStateRequest, StageFailure, StagePart, StageParts, StageReply, StageRequest,
+};
+use wire::{Decode, FileId, Kind, Layout, Operation, Status};
 
-/// Chunks of one request.
-const CHUNKS_MAX: usize = 8;
+/// Files that one request is about, and bytes that it has fetched, at most; a chunk that is larger goes alone.
+pub const STAGE_FILES_MAX: usize = 64;
+const STAGE_BYTES: u64 = 8 << 20;
+
+/// A file that a listing has told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListedFile {
+    /// The file.
+    pub id: FileId,
+    /// Its layout.
+    pub layout: Layout,
+    /// Bytes.
+    pub size: u64,
+}
 
 /// Bytes of a file in a cluster over a backing tree, by whole chunks.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -46,27 +62,63 @@ impl FileSystem {
     /// Has all servers fetch what they lack of an open file, each its own chunks, and returns when all of it is here.
     /// Of a file without a backing tree nothing is lacking. Errors: those of reads.
     pub async fn stage(&self, file: &File) -> Result<()> {
-        let staged = self.servers.stage(file.id, file.kind, &file.layout, file.known_size().size).await;
-        staged.map_err(|request_error| request_error.about_file(file.id))
+        if file.kind != Kind::File {
+            return Ok(());
+        }
+        let listed = ListedFile { id: file.id, layout: file.layout, size: file.known_size().size };
+        self.stage_listed(&[listed]).await.remove(0)
     }
 
-    /// The same of a file that a listing has just told of and nobody has to open. Errors: those of reads; `StaleFile`
-    /// if it is not there any more, or another one by now: then its path may lead to something else.
-    pub async fn stage_listed(&self, file: FileId, layout: &Layout, size: u64) -> Result<()> {
-        let staged = self.servers.stage(file, Kind::File, layout, size).await;
-        staged.map_err(|request_error| request_error.about_file(file))
+    /// The same of files that a listing has just told of and nobody has to open, by few requests where they are small.
+    /// The results are in the order of the files. Errors of each: those of reads; `StaleFile` if it is not there any
+    /// more, or another one by now: then its path may lead to something else.
+    pub async fn stage_listed(&self, files: &[ListedFile]) -> Vec<Result<()>> {
+        let staged = self.servers.stage(files).await;
+        let about = |(file, staged): (&ListedFile, Attempt<()>)| {
+            staged.map_err(|request_error| request_error.about_file(file.id))
+        };
+        files.iter().zip(staged).map(about).collect()
+    }
+}
+
+/// Parts of files whose chunks one server has.
+#[derive(Default)]
+struct StageBatch {
+    /// Each with the number of its file.
+    parts: Vec<(usize, StagePart)>,
+    chunks: u64,
+    bytes: u64,
+}
+
+impl StageBatch {
+    fn push(&mut self, file: usize, part: StagePart, own_chunks: u64, size: u64) {
+        self.chunks += u64::from(part.count);
+        self.bytes += (own_chunks * u64::from(part.layout.chunk_size)).min(size);
+        self.parts.push((file, part));
+    }
+
+    fn has_room_for(&self, part: &StagePart) -> bool {
+        let chunks = self.chunks + u64::from(part.count);
+        self.parts.is_empty()
+            || self.bytes < STAGE_BYTES && self.parts.len() < STAGE_FILES_MAX && chunks <= STAGE_CHUNKS_MAX
     }
 }
 
 impl Servers {
-    async fn stage(&self, file: FileId, kind: Kind, layout: &Layout, size: u64) -> Attempt<()> {
-        if kind != Kind::File || size == 0 {
-            return Ok(());
+    /// All servers at once, and each batch after batch.
+    async fn stage(&self, files: &[ListedFile]) -> Vec<Attempt<()>> {
+        let mut wanted: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (number, file) in files.iter().enumerate().filter(|(_, file)| file.size > 0) {
+            for server in self.servers_of(file.id, &file.layout, 0, file.size) {
+                wanted.entry(server).or_default().push(number);
+            }
         }
-        let chunk_count = size.div_ceil(u64::from(layout.chunk_size));
-        let servers = self.servers_of(file, layout, 0, size);
-        let asked = servers.into_iter().map(|server| self.stage_on(file, layout, server, chunk_count));
-        join_all(asked).await.into_iter().collect()
+        let asked = wanted.into_iter().map(|(server, numbers)| self.stage_on(server, files, numbers));
+        let mut staged: Vec<Attempt<()>> = files.iter().map(|_| Ok(())).collect();
+        for (number, failure) in join_all(asked).await.into_iter().flatten() {
+            staged[number] = Err(failure);
+        }
+        staged
     }
 
     async fn cache_state(&self, file: &File, evicts: bool) -> Attempt<CacheState> {
@@ -97,18 +149,60 @@ impl Servers {
         Ok(sum)
     }
 
-    /// The chunks of one server, a few at a time.
-    async fn stage_on(&self, file: FileId, layout: &Layout, server: u32, chunk_count: u64) -> Attempt<()> {
-        let is_there = |chunk: &u64| self.cluster.chunk_server(file, layout, *chunk) == server;
-        let piece = |chunk_index| ChunkRange { chunk_index, chunk_offset: 0, size: 1 };
-        let mut pieces = (0..chunk_count).filter(is_there).map(piece);
-        loop {
-            let some: Vec<ChunkRange> = pieces.by_ref().take(CHUNKS_MAX).collect();
-            if some.is_empty() {
-                return Ok(());
+    /// Has one server fetch its chunks of some of the files, a few at a time; those of which it did not.
+    async fn stage_on(&self, server: u32, files: &[ListedFile], numbers: Vec<usize>) -> Vec<(usize, RequestError)> {
+        let (mut batch, mut failed) = (StageBatch::default(), Vec::new());
+        for number in numbers {
+            let mut next = 0;
+            while let Some((part, own_chunks)) = self.stage_part(server, &files[number], next) {
+                next = part.first + u64::from(part.count);
+                if !batch.has_room_for(&part) {
+                    self.stage_batch(server, std::mem::take(&mut batch), &mut failed).await;
+                }
+                batch.push(number, part, own_chunks, files[number].size);
             }
-            let request = DataRequest { file, layout: *layout, pieces: Pieces(some), sums: Vec::new() };
-            self.ask(server, Operation::Locate, &request).await?;
+        }
+        self.stage_batch(server, batch, &mut failed).await;
+        failed
+    }
+
+    /// The next part of a file, from a chunk on, that is for one server, and how many chunks of that are the server's.
+    fn stage_part(&self, server: u32, file: &ListedFile, from: u64) -> Option<(StagePart, u64)> {
+        let ListedFile { id, layout, size } = *file;
+        let end = size.div_ceil(u64::from(layout.chunk_size));
+        let mut own = (from..end).filter(|chunk| self.cluster.chunk_server(id, &layout, *chunk) == server);
+        let first = own.next()?;
+        let mut part = StagePart { file: id, layout, first, count: 1 };
+        let mut own_chunks = 1;
+        for chunk in own.take_while(|chunk| chunk - first < STAGE_CHUNKS_MAX) {
+            if own_chunks * u64::from(layout.chunk_size) >= STAGE_BYTES {
+                break;
+            }
+            (part.count, own_chunks) = ((chunk - first + 1) as u32, own_chunks + 1);
+        }
+        Some((part, own_chunks))
+    }
+
+    async fn stage_batch(&self, server: u32, batch: StageBatch, failed: &mut Vec<(usize, RequestError)>) {
+        let (numbers, parts): (Vec<_>, Vec<_>) = batch.parts.into_iter().unzip();
+        if parts.is_empty() {
+            return;
+        }
+        let reply = self.ask(server, Operation::Stage, &StageRequest { parts: StageParts(parts) }).await;
+        let decoded = reply.and_then(|reply| {
+            let malformed = |error| RequestError::malformed(Operation::Stage, server, error);
+            StageReply::from_bytes(&reply.params).map_err(malformed)
+        });
+        match decoded {
+            Ok(reply) => {
+                let told = |StageFailure { part, status, text }: StageFailure| {
+                    let (status, id) = (Status::from_code(status).unwrap_or(Status::Io), FileId::default());
+                    let failure = Failure { operation: Operation::Stage, server, status, id, text, served: 0 };
+                    Some((*numbers.get(part as usize)?, RequestError::Server(failure)))
+                };
+                failed.extend(reply.failures.into_iter().filter_map(told));
+            }
+            Err(error) => failed.extend(numbers.into_iter().map(|number| (number, error.clone()))),
         }
     }
 }

@@ -56,7 +56,8 @@ pub(super) struct CallHeld {
     pub handles: [Option<Rc<HandleGuard>>; 2],
     /// Files that are synced at once.
     pub files: Vec<Rc<HandleGuard>>,
-    pub memory: Option<CallMemory>,
+    /// What bytes go to or come from: one, or one for each of several files.
+    pub memories: Vec<CallMemory>,
 }
 
 /// A call as it is asked for.
@@ -160,12 +161,18 @@ impl CallCore {
             }
             _ => {}
         }
-        let reads = matches!(operation, BackingOperation::Read { .. } | BackingOperation::ReadFile { .. });
-        if let Some(CallMemory::Span(span)) = held.memory.as_ref().filter(|_| reads) {
-            span.region.announce(span.offset, span.size);
+        let reads = matches!(operation, BackingOperation::Read { .. } | BackingOperation::ReadFiles { .. });
+        for memory in held.memories.iter().filter(|_| reads) {
+            if let CallMemory::Span(span) = memory {
+                span.region.announce(span.offset, span.size);
+            }
         }
         let resolves = matches!(operation, BackingOperation::Look { .. }) || opens.is_some();
-        let is_of_several = matches!(operation, BackingOperation::LookAll { .. });
+        let is_of_several = match &operation {
+            BackingOperation::LookAll { .. } => true,
+            BackingOperation::ReadFiles { files, .. } => files.len() > 1,
+            _ => false,
+        };
         let lanes = match &operation {
             // It is about names in the directory, and not about that.
             BackingOperation::LookAll { names, .. } if !names.is_empty() => {
@@ -285,7 +292,7 @@ impl CallCore {
             _ => {}
         }
         drop(state);
-        if let Some((span, size)) = arrived {
+        for (span, size) in arrived {
             span.region.note_received(span.offset, size);
         }
         // Before whoever waits, so that what he opens next finds no handle of before a rename.
@@ -464,7 +471,7 @@ impl Drop for CallCore {
         for entry in self.state.get_mut().entries.iter_mut().flatten() {
             // A call that hangs reads or writes its memory when it goes on, long after we have gone.
             if may_touch && entry.operation.is_none() && entry.result.is_none() {
-                std::mem::forget(entry.held.memory.take());
+                std::mem::forget(std::mem::take(&mut entry.held.memories));
             }
         }
     }
@@ -472,15 +479,16 @@ impl Drop for CallCore {
 
 impl CallEntry {
     /// What a read has put into a region.
-    fn arrived(&self) -> Option<(crate::Span, u64)> {
-        match (&self.progress, &self.held.memory) {
-            (Some(MoveProgress { is_write: false, done, .. }), Some(CallMemory::Span(span))) if *done > 0 => {
-                Some((span.clone(), *done as u64))
-            }
-            // Wherever it has ended.
-            (None, Some(CallMemory::Span(span))) if self.reads => Some((span.clone(), span.size)),
-            _ => None,
-        }
+    fn arrived(&self) -> Vec<(crate::Span, u64)> {
+        let arrived = self.held.memories.iter().filter(|_| self.reads).filter_map(|memory| match memory {
+            CallMemory::Span(span) => match &self.progress {
+                Some(progress) => Some((span.clone(), progress.done as u64)),
+                // Wherever it has ended.
+                None => Some((span.clone(), span.size)),
+            },
+            CallMemory::Bytes(_) => None,
+        });
+        arrived.filter(|(_, size)| *size > 0).collect()
     }
 }
 

@@ -170,30 +170,38 @@ impl BackingDirectory {
         Ok(told.collect())
     }
 
-    /// Reads a regular file below into all of a memory of at most [`CALL_SIZE_MAX`] bytes, by one call that opens it,
-    /// looks at it, reads, looks again and closes it, and gives the memory back. A future that is dropped leaves the
-    /// memory to the call. Errors: as of opening and reading it.
-    pub async fn read_file(
+    /// Reads the beginnings of regular files below, each into all of a memory, by one call that opens each, reads,
+    /// looks at it and closes it; and gives the memories back. Together they have at most [`CALL_SIZE_MAX`] bytes.
+    /// A future that is dropped leaves the memories to the call. Errors: as of opening and reading each; as of the call
+    /// itself; `EINVAL` if one of the paths is none.
+    pub async fn read_files(
         &self,
-        path: impl AsRef<[u8]>,
-        offset: u64,
-        memory: impl Into<CallMemory>,
-    ) -> (Result<FileRead, BackingError>, CallMemory) {
-        let (path, mut memory) = (path.as_ref(), memory.into());
-        let relative = match RelativePath::new(path) {
-            Ok(relative) => relative,
-            Err(errno) => return (Err(refusal("read", &self.handle.path, path)(errno)), memory),
-        };
-        let place = memory.place();
-        assert!((1..=CALL_SIZE_MAX).contains(&place.size), "a call moves 1 byte to 256 KiB");
-        let directory = self.handle.id;
-        let operation = BackingOperation::ReadFile { directory, path: relative, offset, memory: place };
+        paths: &[impl AsRef<[u8]>],
+        mut memories: Vec<CallMemory>,
+    ) -> (Result<Vec<Result<FileRead, BackingError>>, BackingError>, Vec<CallMemory>) {
+        assert_eq!(paths.len(), memories.len(), "each file has its memory");
+        let places: Vec<_> = memories.iter_mut().map(CallMemory::place).collect();
+        let size: usize = places.iter().map(|place| place.size).sum();
+        assert!((1..=CALL_SIZE_MAX).contains(&size), "a call moves 1 byte to 256 KiB");
+        let mut files = Vec::with_capacity(paths.len());
+        for (path, place) in paths.iter().zip(places) {
+            match RelativePath::new(path.as_ref()) {
+                Ok(relative) => files.push((relative, place)),
+                Err(errno) => return (Err(refusal("read", &self.handle.path, path.as_ref())(errno)), memories),
+            }
+        }
+        let operation = BackingOperation::ReadFiles { directory: self.handle.id, files };
         let handles = [Some(self.handle.clone()), None];
-        let held = CallHeld { handles, memory: Some(memory), ..CallHeld::default() };
-        let request = CallRequest { operation, path: self.path_of(path), held, changes: Default::default() };
+        let held = CallHeld { handles, memories, ..CallHeld::default() };
+        let path = self.path_of(paths[0].as_ref());
+        let request = CallRequest { operation, path, held, changes: Default::default() };
         let CallEnded { result, held } = self.tree.core().call(request).await;
-        let memory = held.memory.expect("a call holds its memory until it has ended");
-        (result.map(|outcome| *expect_outcome!(outcome, FileRead)), memory)
+        let refused = |path: &[u8], errno| refusal("read", &self.handle.path, path)(errno);
+        let told = |outcome| {
+            let read = paths.iter().zip(expect_outcome!(outcome, FilesRead));
+            read.map(|(path, read)| read.map_err(|errno| refused(path.as_ref(), errno))).collect()
+        };
+        (result.map(told), held.memories)
     }
 
     /// Makes a directory. The process's umask counts for its mode. Errors: `EEXIST`, `ENOSPC`, `EDQUOT`, `EROFS`.

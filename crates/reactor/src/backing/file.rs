@@ -60,10 +60,11 @@ impl BackingFile {
             false => BackingOperation::Read { file, offset, memory: place },
         };
         let handles = [Some(self.handle.clone()), None];
-        let held = CallHeld { handles, memory: Some(memory), ..CallHeld::default() };
+        let held = CallHeld { handles, memories: vec![memory], ..CallHeld::default() };
         let (path, changes) = (self.handle.path.clone(), Default::default());
-        let CallEnded { result, held } = self.tree.core().call(CallRequest { operation, path, held, changes }).await;
-        let memory = held.memory.expect("a call holds its memory until it has ended");
+        let CallEnded { result, mut held } =
+            self.tree.core().call(CallRequest { operation, path, held, changes }).await;
+        let memory = held.memories.pop().expect("a call holds its memory until it has ended");
         (result.map(|outcome| expect_outcome!(outcome, Moved)), memory)
     }
 

@@ -103,11 +103,10 @@ pub struct BackingAttributes {
     pub target: Option<Box<[u8]>>,
 }
 
-/// What was read of a file, and what it was before and after that.
+/// What was read of a file from its beginning, and what it was after that. If that is what it was known as before, it
+/// was that all the time, for ctime does not go back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRead {
-    /// Its attributes when it was open and nothing was read yet.
-    pub before: BackingAttributes,
     /// Bytes that there were: fewer than asked for only where the file ends.
     pub size: usize,
     /// Its attributes when all of that was read.
@@ -235,7 +234,7 @@ pub enum BackingOperation {
     LookAll { directory: HandleId, names: Vec<EntryName> },
     LookOpen { handle: HandleId },
     Read { file: HandleId, offset: u64, memory: MemoryPlace },
-    ReadFile { directory: HandleId, path: RelativePath, offset: u64, memory: MemoryPlace },
+    ReadFiles { directory: HandleId, files: Vec<(RelativePath, MemoryPlace)> },
     Write { file: HandleId, offset: u64, memory: MemoryPlace },
     Sync { handle: HandleId },
     SyncFiles { files: Vec<HandleId> },
@@ -265,7 +264,7 @@ impl BackingOperation {
             Close { .. } => "close",
             List { .. } => "list",
             Look { .. } | LookAll { .. } | LookOpen { .. } => "look",
-            Read { .. } | ReadFile { .. } => "read",
+            Read { .. } | ReadFiles { .. } => "read",
             Write { .. } => "write",
             Sync { .. } | SyncFiles { .. } => "sync",
             SetSize { .. } => "set size",
@@ -294,7 +293,8 @@ pub enum BackingOutcome {
     /// What each of several names stands for.
     Looked(Vec<Result<BackingAttributes, i32>>),
     Moved(usize),
-    FileRead(Box<FileRead>),
+    /// What was read of each of several files.
+    FilesRead(Vec<Result<FileRead, i32>>),
     Keys(Vec<Box<[u8]>>),
     Value(Vec<u8>),
     Space(FreeSpace),

@@ -9,7 +9,7 @@
 
 use super::HANDLES_MAX;
 use super::layout::{LAYOUT_KEY, stripe_size};
-use super::name::EntryName;
+use super::name::{EntryName, RelativePath};
 use super::operation::*;
 use std::ffi::{CStr, CString};
 use std::io;
@@ -169,10 +169,13 @@ impl HandleFiles {
                 let read = || unsafe { libc::pread(file.raw(), memory.address.cast(), memory.size, offset) };
                 again(|| check_size(read())).map(BackingOutcome::Moved)
             }
-            ReadFile { directory, path, offset, memory } => {
+            ReadFiles { directory, files } => {
                 let directory = self.get(directory)?;
-                let file = in_directory(&directory, open(directory.raw(), path.as_c(), OpenAs::Read))?;
-                read_file(file.as_raw_fd(), offset, memory)
+                let read = |(path, memory): &(RelativePath, MemoryPlace)| {
+                    let file = in_directory(&directory, open(directory.raw(), path.as_c(), OpenAs::Read))?;
+                    read_beginning(file.as_raw_fd(), *memory)
+                };
+                Ok(BackingOutcome::FilesRead(files.iter().map(read).collect()))
             }
             Write { file, offset, memory } => {
                 let (file, offset) = (self.get(file)?, to_offset(offset)?);
@@ -552,12 +555,11 @@ fn attributes_of(status: &libc::statx) -> BackingAttributes {
     }
 }
 
-/// Reads of an open file into all of a memory, and looks at it before and after that.
-fn read_file(file: RawFd, offset: u64, memory: MemoryPlace) -> CallResult {
-    let before = look_open(file)?;
+/// Reads the beginning of an open file into all of a memory, and looks at it after that.
+fn read_beginning(file: RawFd, memory: MemoryPlace) -> Result<FileRead, i32> {
     let mut size = 0;
     while size < memory.size {
-        let (rest, offset) = (memory.rest(size), to_offset(offset + size as u64)?);
+        let (rest, offset) = (memory.rest(size), to_offset(size as u64)?);
         // SAFETY: the memory is the call's until it has ended (`Backing::begin`).
         let read = || unsafe { libc::pread(file, rest.address.cast(), rest.size, offset) };
         match again(|| check_size(read()))? {
@@ -565,7 +567,7 @@ fn read_file(file: RawFd, offset: u64, memory: MemoryPlace) -> CallResult {
             moved => size += moved,
         }
     }
-    Ok(BackingOutcome::FileRead(Box::new(FileRead { before, size, after: look_open(file)? })))
+    Ok(FileRead { size, after: look_open(file)? })
 }
 
 /// The head of a `linux_dirent64`: inode number, offset of the next one, size, kind.

@@ -180,9 +180,12 @@ impl Backing for WorkerBacking {
         let pool = &self.0;
         let mut queue = locked(&pool.queue);
         queue.jobs.push_back((call, operation));
-        let starts = queue.starts_thread();
+        let (starts, is_awaited) = (queue.starts_thread(), queue.idle > 0);
         drop(queue);
-        pool.news.notify_one();
+        // Else those at work look for it when they are done; to say so costs a system call all the same.
+        if is_awaited {
+            pool.news.notify_one();
+        }
         if starts && !pool.start_thread() {
             // Nobody is there to make any call.
             let jobs = std::mem::take(&mut locked(&pool.queue).jobs);

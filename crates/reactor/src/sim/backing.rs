@@ -206,19 +206,16 @@ impl Site {
         Some(errno)
     }
 
-    /// The same of a call. One that looks at several names hangs if one of them does, and notes the errors of others.
+    /// The same of a call. One about several names hangs if one of them does, and notes the errors of others.
     fn rule_of(&mut self, call: &mut SiteCall) -> Option<Option<i32>> {
-        let BackingOperation::LookAll { names, .. } = &call.operation else {
-            return self.rule(call.operation.word(), &call.path);
+        let word = call.operation.word();
+        let Some(names) = call.names() else { return self.rule(word, &call.path) };
+        let path_of = |name: &[u8]| match call.path.is_empty() {
+            true => name.to_vec(),
+            false => [&*call.path, name].join(&b'/'),
         };
-        let path_of = |name: &EntryName| [&*call.path, name.bytes()].join(&b'/');
-        let rules: Vec<_> = names
-            .iter()
-            .map(|name| {
-                let path = if call.path.is_empty() { name.bytes().to_vec() } else { path_of(name) };
-                self.rule("look", &path)
-            })
-            .collect();
+        let paths: Vec<_> = names.into_iter().map(path_of).collect();
+        let rules: Vec<_> = paths.iter().map(|path| self.rule(word, path)).collect();
         call.rules = rules.iter().map(|rule| rule.flatten()).collect();
         rules.contains(&Some(None)).then_some(None)
     }
@@ -353,16 +350,20 @@ impl SiteMount {
     }
 }
 
+/// What one of several names fails with: as somebody has said, or by accident.
+fn rule_or_accident(universe: &Universe, error: u32, rule: Option<i32>) -> SiteResult<()> {
+    let is_accident = Site::one_in(universe, error);
+    rule.or(is_accident.then_some(libc::EIO)).map_or(Ok(()), Err)
+}
+
 impl SiteCall {
     /// What it is about, for rules.
     fn path_of(mount: &SiteMount, operation: &BackingOperation) -> Vec<u8> {
         use BackingOperation::*;
         match operation {
             OpenRoot { .. } => Vec::new(),
-            Open { parent: directory, path, .. } | ReadFile { directory, path, .. } => {
-                mount.path(*directory, path.bytes())
-            }
-            LookAll { directory, .. } => mount.path(*directory, b""),
+            Open { parent: directory, path, .. } => mount.path(*directory, path.bytes()),
+            LookAll { directory, .. } | ReadFiles { directory, .. } => mount.path(*directory, b""),
             OpenListing { directory: handle, .. }
             | Close { handle }
             | List { listing: handle, .. }
@@ -390,6 +391,15 @@ impl SiteCall {
         }
     }
 
+    /// The names below its path that it is about, if it is about several, each of which fails by itself.
+    fn names(&self) -> Option<Vec<&[u8]>> {
+        match &self.operation {
+            BackingOperation::LookAll { names, .. } => Some(names.iter().map(EntryName::bytes).collect()),
+            BackingOperation::ReadFiles { files, .. } => Some(files.iter().map(|(path, _)| path.bytes()).collect()),
+            _ => None,
+        }
+    }
+
     fn opens(&self) -> Option<HandleId> {
         match self.operation {
             BackingOperation::OpenRoot { handle }
@@ -411,21 +421,18 @@ impl SiteCall {
                 | LookAll { .. }
                 | LookOpen { .. }
                 | Read { .. }
-                | ReadFile { .. }
+                | ReadFiles { .. }
         )
     }
 
     /// Does what the call does, unless it fails.
     fn end(&self, universe: &Universe, errno: Option<i32>) -> SiteResult<BackingOutcome> {
         let site = &mut *universe.site.borrow_mut();
-        let count = match &self.operation {
-            BackingOperation::LookAll { names, .. } => names.len() as u64,
-            _ => 1,
-        };
-        *site.counts.entry(self.operation.word()).or_default() += count;
+        let names = self.names().map(|names| names.len() as u64);
+        *site.counts.entry(self.operation.word()).or_default() += names.unwrap_or(1);
         site.tree.begin(universe.site_clock());
         // Each of several names has its own.
-        let may_fail = errno.is_none() && !matches!(self.operation, BackingOperation::LookAll { .. });
+        let may_fail = errno.is_none() && names.is_none();
         let is_accident = may_fail && Site::one_in(universe, site.faults.error);
         let Some(errno) = errno.or(is_accident.then_some(libc::EIO)) else {
             return self.perform(universe, site);
@@ -492,23 +499,24 @@ impl SiteCall {
             LookAll { directory, names } => {
                 let directory = at(*directory)?;
                 let looks = names.iter().zip(&self.rules).map(|(name, rule)| {
-                    let is_accident = Site::one_in(universe, faults.error);
-                    let errno = rule.or(is_accident.then_some(libc::EIO));
-                    errno.map_or_else(|| tree.look(tree.find(directory, name.bytes())?), Err)
+                    rule_or_accident(universe, faults.error, *rule)?;
+                    tree.look(tree.find(directory, name.bytes())?)
                 });
                 return Ok(BackingOutcome::Looked(looks.collect()));
             }
             LookOpen { handle } => return Ok(BackingOutcome::Attributes(Box::new(tree.look(at(*handle)?)?))),
-            Read { offset, .. } | ReadFile { offset, .. } | Write { offset, .. } | SetSize { size: offset, .. }
-                if *offset > i64::MAX as u64 =>
-            {
+            Read { offset, .. } | Write { offset, .. } | SetSize { size: offset, .. } if *offset > i64::MAX as u64 => {
                 return Err(libc::EFBIG);
             }
-            ReadFile { directory, path, offset, memory } => {
-                let inode = self.find(tree, at(*directory)?, path, OpenAs::Read)?;
-                let (before, size) = (tree.look(inode)?, self.read(tree, inode, *offset, memory, memory.size)?);
-                let after = before.clone();
-                return Ok(BackingOutcome::FileRead(Box::new(FileRead { before, size, after })));
+            ReadFiles { directory, files } => {
+                let directory = at(*directory)?;
+                let reads = files.iter().zip(&self.rules).map(|((path, memory), rule)| {
+                    rule_or_accident(universe, faults.error, *rule)?;
+                    let inode = self.find(tree, directory, path, OpenAs::Read)?;
+                    let size = self.read(tree, inode, 0, memory, memory.size)?;
+                    Ok(FileRead { size, after: tree.look(inode)? })
+                });
+                return Ok(BackingOutcome::FilesRead(reads.collect()));
             }
             Read { file, offset, memory } => {
                 let size = self.moved(universe, faults, memory.size);
@@ -692,7 +700,10 @@ impl SimBacking {
         let universe = &*self.universe;
         let (least, most) = match operation {
             BackingOperation::Read { .. } | BackingOperation::Write { .. } => MOVE_NS,
-            BackingOperation::ReadFile { .. } => (MOVE_NS.0 + 2 * CALL_NS.0, MOVE_NS.1 + 2 * CALL_NS.1),
+            BackingOperation::ReadFiles { files, .. } => {
+                let count = files.len() as Nanos;
+                (count * (MOVE_NS.0 + CALL_NS.0), count * (MOVE_NS.1 + CALL_NS.1))
+            }
             BackingOperation::LookAll { names, .. } => {
                 (names.len() as Nanos * CALL_NS.0, names.len() as Nanos * CALL_NS.1)
             }
@@ -711,15 +722,17 @@ impl SimBacking {
     /// When a call ends that would have at a time, by what moving its bytes costs.
     fn moved(&self, operation: &BackingOperation, at: Nanos) -> Nanos {
         let Site { costs: Some(costs), traffic, .. } = &mut *self.universe.site.borrow_mut() else { return at };
-        let (inode, offset, memory, is_write) = match operation {
-            BackingOperation::Read { file, offset, memory } => (self.mount.inode(*file), *offset, memory, false),
-            // Whose inode it is matters for writes alone.
-            BackingOperation::ReadFile { offset, memory, .. } => (Ok(0), *offset, memory, false),
-            BackingOperation::Write { file, offset, memory } => (self.mount.inode(*file), *offset, memory, true),
+        let (inode, offset, size, is_write) = match operation {
+            BackingOperation::Read { file, offset, memory } => (self.mount.inode(*file), *offset, memory.size, false),
+            // Whose inodes these are matters for writes alone.
+            BackingOperation::ReadFiles { files, .. } => {
+                (Ok(0), 0, files.iter().map(|(_, memory)| memory.size).sum(), false)
+            }
+            BackingOperation::Write { file, offset, memory } => (self.mount.inode(*file), *offset, memory.size, true),
             _ => return at,
         };
         let Ok(inode) = inode else { return at };
-        let range = offset..offset.saturating_add(memory.size as u64);
+        let range = offset..offset.saturating_add(size as u64);
         traffic.moved(costs, self.node.id, inode, range, is_write, at)
     }
 }

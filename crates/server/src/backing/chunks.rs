@@ -40,7 +40,12 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    fn note(&self, core: &Core, is_calling: bool) {
+    pub(super) fn new(core: &Core) -> Fetch {
+        let since = Cell::new(core.reactor.now());
+        Fetch { done: Notice::new(), is_calling: Cell::new(false), since }
+    }
+
+    pub(super) fn note(&self, core: &Core, is_calling: bool) {
         self.is_calling.set(is_calling);
         self.since.set(core.reactor.now());
     }
@@ -209,27 +214,33 @@ impl Core {
         }
     }
 
-    /// Begins to fetch a chunk, unless that is under way. It goes on whoever waits for it: memory that a call reads
-    /// into is its own until it has ended.
+    /// Begins to fetch a chunk, unless that is under way.
     fn start_fetch(self: &Rc<Self>, file: FileId, index: u64) -> Rc<Fetch> {
-        if let Some(under_way) = self.backing().fetches.borrow().get(&(file.0, index)) {
-            return under_way.clone();
-        }
-        let since = Cell::new(self.reactor.now());
-        let fetch = Rc::new(Fetch { done: Notice::new(), is_calling: Cell::new(false), since });
-        self.backing().fetches.borrow_mut().insert((file.0, index), fetch.clone());
-        let (core, own) = (self.clone(), fetch.clone());
+        self.start_fetches(&[(file, index)]).remove(0)
+    }
+
+    /// Has a fetch that was begun go on by itself.
+    pub(super) fn start_single(self: &Rc<Self>, file: FileId, index: u64, fetch: Rc<Fetch>) {
+        let core = self.clone();
         self.reactor.spawn(Class::Data, async move {
-            let result = core.fetch(file, index, &own).await;
-            core.backing().fetches.borrow_mut().remove(&(file.0, index));
-            own.done.tell(result);
+            let result = core.fetch(file, index, &fetch).await;
+            core.end_fetch(file, index, &fetch, result);
         });
-        fetch
+    }
+
+    /// A fetch has ended.
+    pub(super) fn end_fetch(&self, file: FileId, index: u64, fetch: &Fetch, result: Result<(), Failure>) {
+        self.backing().fetches.borrow_mut().remove(&(file.0, index));
+        fetch.done.tell(result);
     }
 
     /// Waits for the end of a fetch, whose calls have a time-out from when they begin at least: room had to be made
     /// before, which takes as long as changes take to go behind, and ends if they don't (`await_clean`).
-    async fn wait_for_fetch(&self, fetch: &Fetch, deadline: Nanos) -> Result<(), Failure> {
+    pub(super) async fn wait_for_fetch(&self, fetch: &Fetch, deadline: Nanos) -> Result<(), Failure> {
+        // However late it is, for another one took long: this one may have ended before.
+        if let Some(result) = fetch.done.told() {
+            return result;
+        }
         loop {
             let (now, timeout) = (self.reactor.now(), self.options.timeout);
             let limit = match deadline.max(fetch.since.get() + timeout) {
@@ -262,29 +273,16 @@ impl Core {
             }
             let offset = index * u64::from(place.chunk_size);
             let (backing, checks, sums) = (self.backing(), self.checks_identity(), self.store.keeps_sums());
-            let is_small = !place.is_being_written()
-                && place.size <= u64::from(place.chunk_size).min(CALL_SIZE_MAX as u64)
-                && size > 0;
             let fetched = async {
                 under_way.note(self, true);
-                let source = if is_small { None } else { Some(backing.open_checked(&place, checks).await?) };
+                let source = backing.open_checked(&place, checks).await?;
                 under_way.note(self, false);
                 let held = backing.fetch_gate.enter(file.0, place.parent.0).await;
                 let write =
                     self.with_room(|| self.store.reserve_write(file.0, index, place.chunk_size, 0, size)).await?;
                 under_way.note(self, true);
-                let read = match (source, &write.places[..]) {
-                    (None, [whole]) => backing.read_small(whole, &place, checks, sums).await?,
-                    (source, _) => {
-                        let source = match source {
-                            Some(source) => source,
-                            None => backing.open_checked(&place, checks).await?,
-                        };
-                        let read = backing.read_into(&source, offset, &write, &place, sums).await?;
-                        backing.check(&source, &place, checks).await?;
-                        read
-                    }
-                };
+                let read = backing.read_into(&source, offset, &write, &place, sums).await?;
+                backing.check(&source, &place, checks).await?;
                 Ok((held, write, read))
             };
             let (_held, mut write, read) = match fetched.await {
@@ -422,39 +420,18 @@ impl BackingUse {
         Ok(read_bytes)
     }
 
-    /// The same of a file that is one chunk and one call, in one piece, if it is what it was when it was taken up.
-    async fn read_small(
-        &self,
-        whole: &Span,
-        place: &BackingPlace,
-        checks: bool,
-        sums: bool,
-    ) -> Result<ReadBytes, Failure> {
-        let mut read_bytes = ReadBytes::new(sums);
-        let memory = read_bytes.memory(whole);
-        let root = self.tree.root().await.map_err(|error| self.failure(error))?;
-        let (read, memory) = root.read_file(&place.path, 0, memory).await;
-        let read = read.map_err(|error| match error.is_gone() {
-            true => self.changed(&place.path),
-            false => self.failure(error),
-        })?;
-        if checks && !(is_same(&read.before.identity, place) && is_same(&read.after.identity, place)) {
-            return Err(self.changed(&place.path));
-        }
-        self.check_size(read.size, whole.size, place)?;
-        read_bytes.take(whole, memory);
-        Ok(read_bytes)
-    }
-
     /// That there were fewer bytes than asked for says that the file is another one by now.
     fn check_size(&self, read: usize, wanted: u64, place: &BackingPlace) -> Result<(), Failure> {
-        let is_whole = read as u64 == wanted || self.fault.get().is_some();
-        if is_whole { Ok(()) } else { Err(self.changed(&place.path)) }
+        if self.is_whole(read, wanted) { Ok(()) } else { Err(self.changed(&place.path)) }
+    }
+
+    pub(super) fn is_whole(&self, read: usize, wanted: u64) -> bool {
+        read as u64 == wanted || self.fault.get().is_some()
     }
 }
 
 /// What was read of a file.
-struct ReadBytes {
+pub(super) struct ReadBytes {
     /// Whether all of them are zeros.
     is_zero: bool,
     /// CRC-32C of all of them, where that is wanted.
@@ -462,21 +439,29 @@ struct ReadBytes {
 }
 
 impl ReadBytes {
-    fn new(sums: bool) -> ReadBytes {
+    pub(super) fn new(sums: bool) -> ReadBytes {
         ReadBytes { is_zero: true, sum: sums.then_some(0) }
     }
 
     /// Memory for what is to be read into a span: the span itself, unless sums are wanted of what was read, before
     /// anybody could touch it there.
-    fn memory(&self, span: &Span) -> CallMemory {
+    pub(super) fn memory(&self, span: &Span) -> CallMemory {
         match self.sum {
             Some(_) => vec![0; span.size as usize].into(),
             None => span.clone().into(),
         }
     }
 
+    pub(super) fn is_zero(&self) -> bool {
+        self.is_zero
+    }
+
+    pub(super) fn sum(&self) -> Option<u32> {
+        self.sum
+    }
+
     /// Takes what was read into that memory.
-    fn take(&mut self, span: &Span, memory: CallMemory) {
+    pub(super) fn take(&mut self, span: &Span, memory: CallMemory) {
         let bytes = memory.into_bytes();
         match &mut self.sum {
             Some(sum) => {

@@ -63,7 +63,9 @@ mod preparation;
 mod settled;
 mod shared_syncs;
 mod shares;
+mod small_fetch;
 mod space;
+mod stage;
 pub mod table;
 mod wishes;
 
@@ -78,6 +80,7 @@ pub use flush::{ask_for_flush, flush};
 pub use give_up::give_up_name;
 pub use hidden::HiddenName;
 pub use shares::{note_carried, write_share};
+pub use stage::stage;
 
 pub use name_eviction::NAME_SIZE;
 pub use names::attributes_of;
@@ -130,6 +133,8 @@ pub struct BackingUse {
     fetches: RefCell<FastMap<(u64, u64), Rc<chunks::Fetch>>>,
     /// Those of them that hold space.
     fetch_gate: FetchGate,
+    /// How long reading small files takes.
+    file_time: small_fetch::FileTime,
     eviction: eviction::Eviction,
     checks: check::Checks,
     names: name_eviction::NameEviction,
@@ -275,6 +280,7 @@ impl BackingUse {
             asks: RefCell::default(),
             fetches: RefCell::default(),
             fetch_gate: FetchGate::default(),
+            file_time: Default::default(),
             eviction: eviction::Eviction::default(),
             lost: lost::Lost::new(options.bounds.memos),
             names: name_eviction::NameEviction::default(),

@@ -53,6 +53,11 @@ impl<T: Clone> Notice<T> {
         Rc::ptr_eq(&self.0, &other.0)
     }
 
+    /// The value, if it was told.
+    pub fn told(&self) -> Option<T> {
+        self.0.borrow().value.clone()
+    }
+
     /// Tells the value; a second value is ignored.
     pub fn tell(&self, value: T) {
         let wakers = {

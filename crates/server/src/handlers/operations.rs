@@ -238,6 +238,7 @@ pub fn row(operation: Operation) -> OperationRow {
         O::AskForFlush => row(Step(|core, _, params, reply| backing::ask_for_flush(core, params, reply)))
             .no_consequence()
             .promise(Promise::Never),
+        O::Stage => row(Step(backing::stage)).no_consequence(),
         O::CacheState => row(Step(|core, _, params, reply| backing::cache_state(core, params, reply))).no_consequence(),
         O::ListCarried => row(Step(backing::list_carried)).no_consequence(),
         O::CompareShare => {

@@ -253,7 +253,9 @@ const DEEDS: [(&str, Operation); 30] = [
 ];
 
 /// Requests of clients that change nothing but what their own connection or session is told of.
-const LOOKS: [Operation; 33] = [
+const LOOKS: [Operation; 34] = [
+    // What is here is not fetched again.
+    Operation::Stage,
     // What has gone already is not there to go again.
     Operation::CacheState,
     // One that comes again begins nothing that the first one did not: a flush finds what is left to do.

@@ -19,7 +19,7 @@ use wire::Operation;
 /// (AskPlace), and flushes ask about all that was changed; mounts that have entries kept ask each server all the time
 /// (KeepEntries). A large body of a file that is throttled takes an AwaitPermit before it and a ReturnPermit after it,
 /// which nobody waits for. Nor does anybody for what clients count (NoteCounters), once a second.
-const WITHOUT_LINE: [Operation; 29] = [
+const WITHOUT_LINE: [Operation; 30] = [
     Operation::AwaitPermit,
     Operation::ReturnPermit,
     Operation::NoteCounters,
@@ -39,6 +39,7 @@ const WITHOUT_LINE: [Operation; 29] = [
     Operation::Flush,
     Operation::ListChanges,
     Operation::AskForFlush,
+    Operation::Stage,
     Operation::CacheState,
     Operation::AskCarried,
     Operation::CarryInode,
