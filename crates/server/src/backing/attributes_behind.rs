@@ -40,6 +40,17 @@ impl Core {
         set.map_err(|error| backing.failure(error))
     }
 
+    /// Whether a directory, which did not open, is there no more, or is another one; not whether it can't be seen now.
+    async fn is_directory_gone(self: &Rc<Self>, directory: FileId) -> bool {
+        match self.directory_behind(directory, self.reactor.now() + self.options.timeout).await {
+            Ok(place) => {
+                let opened = self.backing().open_known(&place).await;
+                opened.is_err_and(|error| error.is_missing() || error.is_replaced())
+            }
+            Err(failure) => failure.status == wire::Status::StaleDirectory,
+        }
+    }
+
     /// What of a file is not shown here stays with it, as far as this user may have it so; of users' extended
     /// attributes, where they are known, those here are all.
     async fn copy_xattrs(
@@ -52,8 +63,12 @@ impl Core {
         let is_none = |error: &BackingError| {
             error.is_unsupported() || error.is_no_xattr() || error.is_refused() || error.is_missing()
         };
-        // Where its directory is gone nothing is to be had of it.
-        let Ok(opened) = self.open_parent_of(old).await else { return Ok(()) };
+        let opened = match self.open_parent_of(old).await {
+            Ok(opened) => opened,
+            // Nothing is to be had of it.
+            Err(_) if self.is_directory_gone(old.parent).await => return Ok(()),
+            Err(failure) => return Err(failure),
+        };
         let keys = match opened.xattrs(old.name()).await {
             Err(error) if is_none(&error) => return Ok(()),
             other => other.map_err(|error| backing.failure(error))?,

@@ -1,6 +1,6 @@
-use crate::backing::{find, flush, pattern};
+use crate::backing::{contents, find, flush, pattern};
 use crate::support::*;
-use reactor::sim::World;
+use reactor::sim::{BackingFaults, World};
 use reactor::{Call, Reply};
 use server::{FlushPolicy, Flushing};
 use std::io::IoSlice;
@@ -9,6 +9,7 @@ use wire::messages::*;
 use wire::{FileId, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
+const EIO: i32 = 5;
 
 fn extended(name: &str) -> ExtendedName<'_> {
     ExtendedName::new(name.as_bytes()).expect("names in tests are valid")
@@ -233,6 +234,52 @@ fn what_is_behind_has_them() {
             assert_eq!(get(&own, file, "user.two", 100).await.expect("there").body, b"333", "seed {seed}");
             assert_eq!(list(&own, file).await, b"user.new\0user.two\0", "seed {seed}");
         });
+    }
+}
+
+/// Goal: a file that goes to another directory loses none of its extended attributes behind where its old directory
+/// can't be opened just then; where that has gone there, it goes without.
+#[test]
+fn attributes_of_a_directory_that_does_not_open() {
+    for seed in 0..24 {
+        let fill = |world: &World| {
+            let site = world.outsider();
+            ["old", "new"].iter().for_each(|path| site.make_directory(path));
+            site.write("old/file", 0, &pattern(seed, 300));
+            site.set_xattr("old/file", "trusted.site", b"theirs");
+        };
+        let flushing = Flushing { policy: FlushPolicy::Manual, ..Flushing::default() };
+        let (test, ()) = TestCluster::over_a_flushed_site(seed, 1 + seed as u32 % 3, flushing, fill);
+        let (site, caller) = (test.world.outsider(), test.caller(0, 1));
+        let own = caller.clone();
+        test.run(0, async move {
+            let file = find(&own, "old/file").await.expect("there");
+            let [old, new] = [find(&own, "old").await.expect("there").id, find(&own, "new").await.expect("there").id];
+            assert_eq!(contents(&own, &file).await.expect("read"), pattern(seed, 300));
+            own.write(file.id, file.layout, 0, b"ours").await.expect("written");
+            own.rename_to((old, "file"), (new, "file"), 0).await.expect("renamed");
+        });
+        // What is open is opened anew after a second.
+        test.world.set_backing_faults(BackingFaults { delay_ns: 400_000_000, ..BackingFaults::default() });
+        let is_gone = seed % 4 == 3;
+        match is_gone {
+            true => {
+                site.remove("old/file");
+                site.remove("old");
+            }
+            false => test.world.fail_backing("old", Some("open"), EIO, Some(1 + seed as u32 / 4)),
+        }
+        let goes = |_| {
+            let own = caller.clone();
+            let failed = test.run(0, async move { flush(&own).await.failed });
+            test.world.run_for(60_000_000_000);
+            failed == 0
+        };
+        assert!((0..5).any(goes) || is_gone, "seed {seed}: it goes");
+        if !is_gone {
+            let value = site.xattr("new/file", "trusted.site");
+            assert_eq!(value.as_deref(), Some(b"theirs".as_slice()), "seed {seed}");
+        }
     }
 }
 
