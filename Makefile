@@ -48,7 +48,7 @@ test: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) build --workspace --lib
-	TABANE_IS_BUILT=1 $(CARGO) test --workspace
+	TABANE_IS_BUILT=1 python3 -B scripts/tests.py $(CARGO)
 	$(CARGO) fmt --manifest-path crates/overlap/Cargo.toml --check
 	$(CARGO) clippy --manifest-path crates/overlap/Cargo.toml --target-dir target --all-targets -- -D warnings
 	$(CARGO) test --manifest-path crates/overlap/Cargo.toml --target-dir target
