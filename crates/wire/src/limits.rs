@@ -62,7 +62,7 @@ pub const CLOSE_COUNT_MAX: usize = 1024;
 /// Parts of files, and chunks of these, that one request has staged at most. Chunks between them that are another
 /// server's count as well.
 pub const STAGE_PARTS_MAX: usize = 256;
-pub const STAGE_CHUNKS_MAX: u64 = 1 << 14;
+pub const STAGE_CHUNKS_MAX: u64 = 1 << 12;
 /// Files that one session may have open at one server.
 pub const OPEN_COUNT_MAX: usize = 65_536;
 

@@ -10,7 +10,7 @@ use crate::paths::{inside, join};
 use crate::session::Session;
 use crate::text::{duration_words, plural, size_words};
 use crate::together::{Either, race};
-use crate::work::{Grouping, Work, run_groups};
+use crate::work::{Grouping, Urgency, Work, run_groups};
 use client::{CacheState, FileId, FileSystem, ListedFile, OpenHow, STAGE_FILES_MAX, Status};
 use reactor::{Nanos, Reactor};
 use serde_json::json;
@@ -32,6 +32,8 @@ struct StageItem {
     facts: Facts,
     /// Which of the paths of the command line it is below.
     root: usize,
+    /// It has failed among others, and is tried once more by itself.
+    is_alone: bool,
 }
 
 impl StageItem {
@@ -42,8 +44,8 @@ impl StageItem {
     }
 
     /// Whether many like it are fetched by one request: all of it is on one server.
-    fn is_small(&self) -> bool {
-        self.listed().is_some_and(|file| file.size <= u64::from(file.layout.chunk_size))
+    fn goes_with_others(&self) -> bool {
+        !self.is_alone && self.listed().is_some_and(|file| file.size <= u64::from(file.layout.chunk_size))
     }
 }
 
@@ -120,20 +122,23 @@ impl Staging {
         while let Some(page) = listing.next().await? {
             page.failures.into_iter().for_each(|reason| self.note_failure(reason));
             for (name, facts) in page.entries {
-                self.push(StageItem { path: join(&item.path, &name), facts, root: item.root });
+                self.push(StageItem { path: join(&item.path, &name), facts, root: item.root, is_alone: false });
             }
         }
         Ok(())
     }
 
-    /// Small files of one server, by one request. What fails is tried alone.
+    /// Small files of one server, by one request. What fails is tried alone, when its turn comes.
     async fn stage_together(&self, items: Vec<StageItem>) {
         let listed: Vec<ListedFile> = items.iter().filter_map(StageItem::listed).collect();
         let staged = self.files.stage_listed(&listed).await;
         for (item, staged) in items.into_iter().zip(staged) {
             match staged {
                 Ok(()) => self.note_done(&item, CacheState::default()),
-                Err(_) => self.handle(item).await,
+                Err(_) => {
+                    let home = self.place.home_of(&item.facts);
+                    self.work.push_for(home, Urgency::Later, StageItem { is_alone: true, ..item });
+                }
             }
         }
     }
@@ -178,12 +183,12 @@ impl Staging {
         for (root, path) in paths.into_iter().enumerate() {
             match self.place.facts(&path, true).await {
                 Err(reason) => self.note_failure(reason),
-                Ok(facts) => self.push(StageItem { path, facts, root }),
+                Ok(facts) => self.push(StageItem { path, facts, root, is_alone: false }),
             }
         }
         let handler = self.clone();
         let most = if self.deed == Deed::Fetch { STAGE_FILES_MAX } else { 1 };
-        let grouping = Grouping { most, goes_along: StageItem::is_small };
+        let grouping = Grouping { most, goes_along: StageItem::goes_with_others };
         run_groups(&self.reactor, jobs, &self.work, grouping, async move |items| handler.handle_all(items).await).await;
     }
 }

@@ -1,6 +1,5 @@
 //! Bringing files of a backing tree here before anybody reads them (docs/cache.md), asking what of them is here, and
-//! giving it up. Servers are asked where bytes are, which they can't say of what is not here, so they fetch it first.
-//! No byte travels to the client.
+//! giving it up. Servers fetch what they lack, and no byte travels to the client.
 
 use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
@@ -18,6 +17,8 @@ use wire::{Decode, FileId, Kind, Layout, Operation, Status};
 /// Files that one request is about, and bytes that it has fetched, at most; a chunk that is larger goes alone.
 pub const STAGE_FILES_MAX: usize = 64;
 const STAGE_BYTES: u64 = 8 << 20;
+/// Chunks of the server in one part of a file.
+const STAGE_OWN_CHUNKS: u64 = 256;
 
 /// A file that a listing has told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +117,9 @@ impl Servers {
         let asked = wanted.into_iter().map(|(server, numbers)| self.stage_on(server, files, numbers));
         let mut staged: Vec<Attempt<()>> = files.iter().map(|_| Ok(())).collect();
         for (number, failure) in join_all(asked).await.into_iter().flatten() {
-            staged[number] = Err(failure);
+            if staged[number].is_ok() {
+                staged[number] = Err(failure);
+            }
         }
         staged
     }
@@ -149,21 +152,32 @@ impl Servers {
         Ok(sum)
     }
 
-    /// Has one server fetch its chunks of some of the files, a few at a time; those of which it did not.
+    /// Has one server fetch its chunks of some of the files, a few at a time; those of which it did not. Of a file that
+    /// has failed no more is asked for, nor of any if the server can't be asked.
     async fn stage_on(&self, server: u32, files: &[ListedFile], numbers: Vec<usize>) -> Vec<(usize, RequestError)> {
-        let (mut batch, mut failed) = (StageBatch::default(), Vec::new());
-        for number in numbers {
+        let mut failed: BTreeMap<usize, RequestError> = BTreeMap::new();
+        let mut batch = StageBatch::default();
+        for number in &numbers {
             let mut next = 0;
-            while let Some((part, own_chunks)) = self.stage_part(server, &files[number], next) {
+            while let Some((part, own_chunks)) = self.stage_part(server, &files[*number], next) {
                 next = part.first + u64::from(part.count);
                 if !batch.has_room_for(&part) {
-                    self.stage_batch(server, std::mem::take(&mut batch), &mut failed).await;
+                    match self.stage_batch(server, std::mem::take(&mut batch)).await {
+                        Ok(some) => failed.extend(some),
+                        Err(error) => return numbers.into_iter().map(|number| (number, error.clone())).collect(),
+                    }
                 }
-                batch.push(number, part, own_chunks, files[number].size);
+                if failed.contains_key(number) {
+                    break;
+                }
+                batch.push(*number, part, own_chunks, files[*number].size);
             }
         }
-        self.stage_batch(server, batch, &mut failed).await;
-        failed
+        match self.stage_batch(server, batch).await {
+            Ok(some) => failed.extend(some),
+            Err(error) => return numbers.into_iter().map(|number| (number, error.clone())).collect(),
+        }
+        failed.into_iter().collect()
     }
 
     /// The next part of a file, from a chunk on, that is for one server, and how many chunks of that are the server's.
@@ -173,36 +187,30 @@ impl Servers {
         let mut own = (from..end).filter(|chunk| self.cluster.chunk_server(id, &layout, *chunk) == server);
         let first = own.next()?;
         let mut part = StagePart { file: id, layout, first, count: 1 };
+        let own_max = (STAGE_BYTES / u64::from(layout.chunk_size)).clamp(1, STAGE_OWN_CHUNKS);
+        let others = own.take_while(|chunk| chunk - first < STAGE_CHUNKS_MAX).take(own_max as usize - 1);
         let mut own_chunks = 1;
-        for chunk in own.take_while(|chunk| chunk - first < STAGE_CHUNKS_MAX) {
-            if own_chunks * u64::from(layout.chunk_size) >= STAGE_BYTES {
-                break;
-            }
-            (part.count, own_chunks) = ((chunk - first + 1) as u32, own_chunks + 1);
+        for chunk in others {
+            part.count = (chunk - first + 1) as u32;
+            own_chunks += 1;
         }
         Some((part, own_chunks))
     }
 
-    async fn stage_batch(&self, server: u32, batch: StageBatch, failed: &mut Vec<(usize, RequestError)>) {
+    /// The numbers of files that one request had fetched in vain, and why.
+    async fn stage_batch(&self, server: u32, batch: StageBatch) -> Attempt<Vec<(usize, RequestError)>> {
         let (numbers, parts): (Vec<_>, Vec<_>) = batch.parts.into_iter().unzip();
         if parts.is_empty() {
-            return;
+            return Ok(Vec::new());
         }
-        let reply = self.ask(server, Operation::Stage, &StageRequest { parts: StageParts(parts) }).await;
-        let decoded = reply.and_then(|reply| {
-            let malformed = |error| RequestError::malformed(Operation::Stage, server, error);
-            StageReply::from_bytes(&reply.params).map_err(malformed)
-        });
-        match decoded {
-            Ok(reply) => {
-                let told = |StageFailure { part, status, text }: StageFailure| {
-                    let (status, id) = (Status::from_code(status).unwrap_or(Status::Io), FileId::default());
-                    let failure = Failure { operation: Operation::Stage, server, status, id, text, served: 0 };
-                    Some((*numbers.get(part as usize)?, RequestError::Server(failure)))
-                };
-                failed.extend(reply.failures.into_iter().filter_map(told));
-            }
-            Err(error) => failed.extend(numbers.into_iter().map(|number| (number, error.clone()))),
-        }
+        let reply = self.ask(server, Operation::Stage, &StageRequest { parts: StageParts(parts) }).await?;
+        let reply = StageReply::from_bytes(&reply.params)
+            .map_err(|error| RequestError::malformed(Operation::Stage, server, error))?;
+        let told = |StageFailure { part, status, text }: StageFailure| {
+            let (status, id) = (Status::from_code(status).unwrap_or(Status::Io), FileId::default());
+            let failure = Failure { operation: Operation::Stage, server, status, id, text, served: 0 };
+            Some((*numbers.get(part as usize)?, RequestError::Server(failure)))
+        };
+        Ok(reply.failures.into_iter().filter_map(told).collect())
     }
 }

@@ -40,12 +40,13 @@ impl Core {
         set.map_err(|error| backing.failure(error))
     }
 
-    /// Whether a directory, which did not open, is there no more, or is another one; not whether it can't be seen now.
-    async fn is_directory_gone(self: &Rc<Self>, directory: FileId) -> bool {
+    /// Whether a directory, which did not open, is there no more, is another one, or may not be seen by this user; not
+    /// whether it can't be seen just now.
+    async fn is_out_of_reach(self: &Rc<Self>, directory: FileId) -> bool {
         match self.directory_behind(directory, self.reactor.now() + self.options.timeout).await {
             Ok(place) => {
                 let opened = self.backing().open_known(&place).await;
-                opened.is_err_and(|error| error.is_missing() || error.is_replaced())
+                opened.is_err_and(|error| error.is_missing() || error.is_replaced() || error.is_refused())
             }
             Err(failure) => failure.status == wire::Status::StaleDirectory,
         }
@@ -66,7 +67,7 @@ impl Core {
         let opened = match self.open_parent_of(old).await {
             Ok(opened) => opened,
             // Nothing is to be had of it.
-            Err(_) if self.is_directory_gone(old.parent).await => return Ok(()),
+            Err(_) if self.is_out_of_reach(old.parent).await => return Ok(()),
             Err(failure) => return Err(failure),
         };
         let keys = match opened.xattrs(old.name()).await {

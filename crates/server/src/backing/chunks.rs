@@ -1,6 +1,6 @@
 //! Chunks of files that were taken up: which of them are here, and how the others come.
 
-use super::table::Standing;
+use super::table::{Standing, TakenUp};
 use super::{BackingFault, BackingUse, Brought, add};
 use crate::core::{Core, Failure, Notice, all, until};
 use crate::journal::records::Record;
@@ -329,11 +329,13 @@ impl Core {
             // From here on nothing is awaited.
             let now = {
                 let tables = self.tables.borrow();
-                tables.backing.get(file).map(|taken_up| (taken_up.is_absent(index), taken_up.size_behind(index)))
+                let size_now = |taken_up: &TakenUp| (taken_up.is_absent(index), taken_up.size_behind(index));
+                tables.backing.get(file).map(size_now)
             };
+            let is_there = self.place_now(file).is_none_or(|now| now == place);
             match now {
-                Some((true, same)) if same == size => {}
-                // Cut meanwhile: what is behind ends earlier.
+                Some((true, same)) if same == size && is_there => {}
+                // Cut meanwhile: what is behind ends earlier. Or carried and given up: something else is behind.
                 Some((true, _)) => continue,
                 // Gone, or written to as a whole.
                 _ => return Ok(()),

@@ -25,7 +25,7 @@
 //! 1. A name that is neither here nor known not to be is looked at before any handler of a request about it runs; what
 //!    is found is taken up, unless it differs, or its directory is listed, locked for it, or going.
 //! 2. No chunk that is absent is read, and none is written to but as a whole (`derive` asserts it).
-//! 3. Bytes count only if the file behind was what its place says, before they were read and after.
+//! 3. Bytes count only if the file behind was what its place says when they had been read, and still has that place.
 //! 4. A call on the tree that hangs keeps those alone waiting that need what it is about, and not beyond their time.
 
 mod attributes_behind;

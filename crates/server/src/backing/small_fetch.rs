@@ -68,39 +68,47 @@ impl Core {
     pub(super) fn start_fetches(self: &Rc<Self>, chunks: &[(FileId, u64)]) -> Vec<Rc<Fetch>> {
         let mut group: Vec<SmallFile> = Vec::new();
         let mut begun = Vec::with_capacity(chunks.len());
-        let most = self.backing().file_time.group_size();
         for (file, index) in chunks {
             let under_way = self.backing().fetches.borrow().get(&(file.0, *index)).cloned();
-            let fetch = under_way.unwrap_or_else(|| {
-                let fetch = Rc::new(Fetch::new(self));
-                self.backing().fetches.borrow_mut().insert((file.0, *index), fetch.clone());
-                match self.small_file(*file, *index, &fetch) {
-                    Some(small) => {
-                        let is_near = |last: &SmallFile| last.place.parent == small.place.parent;
-                        let size: u64 = group.iter().chain([&small]).map(|small| u64::from(small.size)).sum();
-                        let is_full = group.len() >= most || size > CALL_SIZE_MAX as u64;
-                        if is_full || !group.last().is_none_or(is_near) {
-                            self.start_group(std::mem::take(&mut group));
-                        }
-                        group.push(small);
-                    }
-                    None => self.start_single(*file, *index, fetch.clone()),
-                }
-                fetch
-            });
-            begun.push(fetch);
+            if let Some(fetch) = under_way {
+                begun.push(fetch);
+                continue;
+            }
+            let fetch = Rc::new(Fetch::new(self));
+            self.backing().fetches.borrow_mut().insert((file.0, *index), fetch.clone());
+            begun.push(fetch.clone());
+            let Some(small) = self.small_file(*file, *index, &fetch) else {
+                self.start_single(*file, *index, fetch);
+                continue;
+            };
+            if !self.goes_with(&group, &small) {
+                self.start_group(std::mem::take(&mut group));
+            }
+            group.push(small);
         }
         self.start_group(group);
         begun
+    }
+
+    /// Whether a file may be read by the same call as others.
+    fn goes_with(&self, group: &[SmallFile], small: &SmallFile) -> bool {
+        let size: u64 = group.iter().map(|other| u64::from(other.size)).sum();
+        group.last().is_none_or(|last| {
+            last.place.parent == small.place.parent
+                && group.len() < self.backing().file_time.group_size()
+                && size + u64::from(small.size) <= CALL_SIZE_MAX as u64
+        })
     }
 
     /// A file that is one chunk and one read behind, and is as it was when it was taken up, as far as is known.
     fn small_file(&self, file: FileId, index: u64, fetch: &Rc<Fetch>) -> Option<SmallFile> {
         let tables = self.tables.borrow();
         let taken_up = tables.backing.get(file).filter(|taken_up| index == 0 && taken_up.is_absent(0))?;
-        let place = self.place_now(file).unwrap_or_else(|| taken_up.place.clone());
+        let place = self.place_now(file)?;
         let size = taken_up.size_behind(0);
+        // Of one with links less is compared, so that one look is not enough.
         let is_small = !place.is_being_written()
+            && !place.has_links
             && place.size <= u64::from(place.chunk_size).min(CALL_SIZE_MAX as u64)
             && size > 0;
         is_small.then(|| SmallFile { file, fetch: fetch.clone(), place, size })
@@ -119,52 +127,69 @@ impl Core {
     }
 
     async fn fetch_group(self: &Rc<Self>, group: Vec<SmallFile>) {
-        let (backing, checks, sums) = (self.backing(), self.checks_identity(), self.store.keeps_sums());
-        let is_one = group.len() == 1;
-        let first = &group[0];
+        let backing = self.backing();
+        let (first, is_one) = (&group[0], group.len() == 1);
         let held = backing.fetch_gate.enter(first.file.0, first.place.parent.0).await;
+        // Others were seen to be slow meanwhile.
+        if !is_one && backing.file_time.group_size() == 1 {
+            return self.start_singles(group);
+        }
+        let reads = self.reserve_group(group);
+        if reads.is_empty() {
+            return;
+        }
+        let since = self.reactor.now();
+        let (paths, memories) = reads.iter().map(|read| (read.small.place.path.clone(), read.memory())).unzip();
+        let mut call = Box::pin(backing.read_together(paths, memories));
+        // One alone keeps no other one back.
+        let read = match is_one {
+            true => Some(call.as_mut().await),
+            false => until(&self.reactor, since + GROUP_NS_MAX, call.as_mut()).await,
+        };
+        let Some((results, memories)) = read else {
+            // The places are for those that follow: calls that hang are bounded as such.
+            drop(held);
+            backing.file_time.note(GROUP_NS_MAX, 1);
+            let (files, writes): (Vec<_>, Vec<_>) = reads.into_iter().map(|read| (read.small, read.write)).unzip();
+            self.start_singles(files);
+            call.await;
+            return drop(writes);
+        };
+        backing.file_time.note(self.reactor.now() - since, reads.len());
+        let mut whole = Vec::with_capacity(reads.len());
+        for ((mut read, result), memory) in reads.into_iter().zip(results).zip(memories) {
+            match read.take(result, memory, self) {
+                true => whole.push(read),
+                false => self.start_singles([read.small]),
+            }
+        }
+        self.commit_group(whole).await;
+    }
+
+    fn reserve_group(self: &Rc<Self>, group: Vec<SmallFile>) -> Vec<SmallRead> {
         let mut reads = Vec::with_capacity(group.len());
         for small in group {
             let reserved = self.store.reserve_write(small.file.0, 0, small.place.chunk_size, 0, small.size);
             match reserved {
                 Ok(write) if write.places.len() == 1 => {
                     small.fetch.note(self, true);
-                    reads.push(SmallRead { small, write, bytes: ReadBytes::new(sums) });
+                    reads.push(SmallRead { small, write, bytes: ReadBytes::new(self.store.keeps_sums()) });
                 }
                 // Room has to be made for it, or it lies in pieces.
                 _ => self.start_singles([small]),
             }
         }
-        if reads.is_empty() {
-            return;
-        }
-        let since = self.reactor.now();
-        let limit = if is_one { Nanos::MAX } else { since + GROUP_NS_MAX };
-        let (paths, memories) = reads.iter().map(|read| (read.small.place.path.clone(), read.memory())).unzip();
-        let mut call = Box::pin(backing.read_together(paths, memories));
-        let Some((results, memories)) = until(&self.reactor, limit, call.as_mut()).await else {
-            let (files, writes): (Vec<_>, Vec<_>) = reads.into_iter().map(|read| (read.small, read.write)).unzip();
-            self.start_singles(files);
-            call.await;
-            drop((writes, held));
-            return backing.file_time.note(self.reactor.now() - since, 1);
-        };
-        backing.file_time.note(self.reactor.now() - since, reads.len());
-        let mut whole = Vec::with_capacity(reads.len());
-        for ((mut read, result), memory) in reads.into_iter().zip(results).zip(memories) {
-            match read.take(result, memory, checks, self) {
-                true => whole.push(read),
-                false => self.start_singles([read.small]),
-            }
-        }
-        self.commit_group(whole).await;
-        drop(held);
+        reads
     }
 
     /// Makes files that were read live, by one record.
     async fn commit_group(self: &Rc<Self>, reads: Vec<SmallRead>) {
-        let (mut writes, rest): (Vec<_>, Vec<_>) =
-            reads.into_iter().map(|read| (read.write, (read.small, read.bytes.is_zero()))).unzip();
+        let mut writes = Vec::with_capacity(reads.len());
+        let mut files = Vec::with_capacity(reads.len());
+        for SmallRead { small, write, bytes } in reads {
+            writes.push(write);
+            files.push((small, bytes.is_zero()));
+        }
         let mut rounds = Rounds::default();
         loop {
             if self.is_journal_low() {
@@ -172,28 +197,24 @@ impl Core {
             }
             let Err(error) = self.store.settle_writes(&mut writes) else { break };
             if rounds.next(self, error.into()).await.is_err() {
-                return self.start_singles(rest.into_iter().map(|(small, _)| small));
+                return self.start_singles(files.into_iter().map(|(small, _)| small));
             }
         }
         // From here on nothing is awaited.
         let mut transaction = self.store.begin();
-        let (mut records, mut here, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for (write, (small, is_zero)) in writes.into_iter().zip(rest) {
-            let now = {
-                let tables = self.tables.borrow();
-                let taken_up = tables.backing.get(small.file).filter(|taken_up| taken_up.is_absent(0));
-                taken_up.map(|taken_up| taken_up.size_behind(0))
-            };
-            // Gone, written to or cut meanwhile; or what is behind of it is something else by now.
-            let is_wanted = now == Some(small.size);
+        let (mut records, mut here) = (Vec::new(), Vec::new());
+        for (write, (small, is_zero)) in writes.into_iter().zip(files) {
             let mtime = self.store.share(small.file.0).map_or(0, |share| share.mtime);
-            if !is_wanted || !is_zero && self.store.commit_write(write, &mut transaction, mtime).is_err() {
-                self.start_singles([small]);
-                continue;
+            let mut is_put = self.is_wanted(&small);
+            if is_put && !is_zero {
+                is_put = self.store.commit_write(write, &mut transaction, mtime).is_ok();
             }
-            records.push(Record::StandingPut { file: small.file, index: 0, standing: Standing::Clean });
-            bytes += u64::from(small.size);
-            here.push(small);
+            if is_put {
+                records.push(Record::StandingPut { file: small.file, index: 0, standing: Standing::Clean });
+                here.push(small);
+            } else {
+                self.start_singles([small]);
+            }
         }
         if here.is_empty() {
             return;
@@ -203,11 +224,21 @@ impl Core {
         }
         let counters = &self.backing().counters;
         add(&counters.fetched_chunks, here.len() as u64);
-        add(&counters.fetched_bytes, bytes);
+        add(&counters.fetched_bytes, here.iter().map(|small| u64::from(small.size)).sum());
         for small in here {
             self.end_fetch(small.file, 0, &small.fetch, Ok(()));
         }
         self.keep_room();
+    }
+
+    /// Whether what was read of a file is what is missing here: it has not gone meanwhile, nor was it written to, cut,
+    /// or carried and given up, after which something else is behind.
+    fn is_wanted(&self, small: &SmallFile) -> bool {
+        let tables = self.tables.borrow();
+        let Some(taken_up) = tables.backing.get(small.file) else { return false };
+        taken_up.is_absent(0)
+            && taken_up.size_behind(0) == small.size
+            && self.place_now(small.file).as_ref() == Some(&small.place)
     }
 }
 
@@ -217,11 +248,11 @@ impl SmallRead {
     }
 
     /// Takes what was read, if it is all of what was to be read of the file that was taken up.
-    fn take(&mut self, result: Result<FileRead, Failure>, memory: CallMemory, checks: bool, core: &Core) -> bool {
+    fn take(&mut self, result: Result<FileRead, Failure>, memory: CallMemory, core: &Core) -> bool {
         self.small.fetch.note(core, false);
         let Ok(read) = result else { return false };
         let place = &self.small.place;
-        let is_known = !checks || is_same(&read.after.identity, place);
+        let is_known = !core.checks_identity() || is_same(&read.after.identity, place);
         let span = self.write.places[0].clone();
         if !is_known || !core.backing().is_whole(read.size, span.size) {
             return false;

@@ -4,13 +4,18 @@ use crate::core::{Caller, Core, Failure};
 use crate::handlers::bytes::read_write::check_layout_of;
 use crate::handlers::{Progress, later};
 use reactor::Nanos;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
+use wire::limits::PARAMS_SIZE_MAX;
 use wire::messages::{StageFailure, StagePart, StageReply, StageRequest};
 use wire::{Decode, Encode, FileId};
 
-/// Fetches of one request that are under way at a time.
-const FETCHES_MAX: usize = 64;
+/// Fetches of one request that are begun at a time: all of those of ordinary files, of which one may hang.
+const FETCHES_MAX: usize = 512;
+
+/// Bytes of all words of one reply.
+const WORDS_SIZE_MAX: usize = PARAMS_SIZE_MAX / 2;
 
 /// `Stage`, at a server with chunks.
 pub fn stage(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
@@ -22,7 +27,21 @@ pub fn stage(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8
         StageReply { failures: Vec::new() }.encode(reply);
         return Ok(Progress::Done);
     }
-    later(async move { Ok(StageReply { failures: core.stage(&parts, deadline).await }) })
+    later(async move { Ok(StageReply { failures: told(core.stage(&parts, deadline).await) }) })
+}
+
+/// Failures by their parts, with as much of the words as one reply holds.
+fn told(failures: BTreeMap<usize, Failure>) -> Vec<StageFailure> {
+    let size = WORDS_SIZE_MAX / failures.len().max(1);
+    let told = |(part, Failure { status, text, .. }): (usize, Failure)| {
+        let mut text = text.into_owned();
+        if text.len() > size {
+            text.truncate(size.saturating_sub(3));
+            text.extend_from_slice(b"...");
+        }
+        StageFailure { part: part as u32, status: status as u32, text }
+    };
+    failures.into_iter().map(told).collect()
 }
 
 /// The chunks of a part that are this server's.
@@ -49,36 +68,64 @@ impl Core {
         !self.may_lack(part.file) || self.has_pieces(part.file, &part.layout, &pieces(self, part), false)
     }
 
-    /// Brings chunks here, and says which of the parts are not whole by the deadline, and why.
-    async fn stage(self: &Rc<Self>, parts: &[StagePart], deadline: Nanos) -> Vec<StageFailure> {
-        let mut failed: Vec<Option<Failure>> = parts.iter().map(|part| self.check_staged(part).err()).collect();
-        let mut wanted: Vec<(usize, FileId, u64)> = Vec::new();
+    /// Brings chunks here, and says which of the parts are not whole, and why. Nothing is begun after the deadline.
+    async fn stage(self: &Rc<Self>, parts: &[StagePart], deadline: Nanos) -> BTreeMap<usize, Failure> {
+        let (mut failures, mut wanted) = (BTreeMap::new(), Vec::new());
+        // What has come stays until all of it has.
+        let range = |part: &StagePart| vec![(part.first, part.first.saturating_add(u64::from(part.count)))];
+        let _in_use: Vec<_> = parts.iter().map(|part| self.use_chunks(part.file, false, || range(part))).collect();
         for (number, part) in parts.iter().enumerate() {
-            if failed[number].is_none() && !self.has_chunks(part) {
-                failed[number] = self.know_place(part.file, deadline).await.err();
-                let lacking = own_chunks(self, part).filter(|index| self.lacks_chunk(part.file, *index));
-                wanted.extend(lacking.map(|index| (number, part.file, index)));
+            match self.lacking_chunks(part, deadline).await {
+                Ok(chunks) => wanted.extend(chunks.into_iter().map(|index| (number, part.file, index))),
+                Err(failure) => drop(failures.insert(number, failure)),
             }
         }
         for some in wanted.chunks(FETCHES_MAX) {
+            let mut some = some.to_vec();
+            // Of what has failed no more is needed.
+            some.retain(|(number, ..)| !failures.contains_key(number));
+            if self.reactor.now() >= deadline {
+                some.drain(..).for_each(|(number, ..)| drop(failures.insert(number, self.late())));
+            }
             let chunks: Vec<(FileId, u64)> = some.iter().map(|(_, file, index)| (*file, *index)).collect();
             for ((number, ..), fetch) in some.iter().zip(self.start_fetches(&chunks)) {
-                let result = self.wait_for_fetch(&fetch, deadline).await;
-                failed[*number] = failed[*number].take().or(result.err());
+                if let Err(failure) = self.wait_for_fetch(&fetch, deadline).await {
+                    failures.entry(*number).or_insert(failure);
+                }
             }
+            self.reactor.yield_now().await;
         }
         for (number, part) in parts.iter().enumerate().filter(|_| !wanted.is_empty()) {
-            // What has gone meanwhile comes once more.
-            if failed[number].is_none() && !self.has_chunks(part) {
-                let brought = self.take_in(part.file, &part.layout, &pieces(self, part), false, deadline).await;
-                failed[number] = brought.err();
+            if !failures.contains_key(&number)
+                && let Err(failure) = self.finish_part(part, deadline).await
+            {
+                failures.insert(number, failure);
             }
-            failed[number] = failed[number].take().or_else(|| self.check_staged(part).err());
         }
-        let told = |(number, failure): (usize, Option<Failure>)| {
-            let Failure { status, text, .. } = failure?;
-            Some(StageFailure { part: number as u32, status: status as u32, text: text.into_owned() })
-        };
-        failed.into_iter().enumerate().filter_map(told).collect()
+        failures
+    }
+
+    /// The chunks of a part that have to be fetched.
+    async fn lacking_chunks(self: &Rc<Self>, part: &StagePart, deadline: Nanos) -> Result<Vec<u64>, Failure> {
+        self.check_staged(part)?;
+        if self.has_chunks(part) {
+            return Ok(Vec::new());
+        }
+        if self.reactor.now() >= deadline {
+            return Err(self.late());
+        }
+        self.know_place(part.file, deadline).await?;
+        Ok(own_chunks(self, part).filter(|index| self.lacks_chunk(part.file, *index)).collect())
+    }
+
+    /// What has gone meanwhile, or is another file by now, comes once more.
+    async fn finish_part(self: &Rc<Self>, part: &StagePart, deadline: Nanos) -> Result<(), Failure> {
+        if !self.has_chunks(part) {
+            if self.reactor.now() >= deadline {
+                return Err(self.late());
+            }
+            self.take_in(part.file, &part.layout, &pieces(self, part), false, deadline).await?;
+        }
+        self.check_staged(part)
     }
 }
