@@ -2,7 +2,8 @@
 //! it was moved here, and gets its rights.
 
 use super::attributes_behind::set_rights;
-use super::carry::{Carried, MovingPlace, NOT_EMPTY, is_at, is_known, known_found, request_name, words};
+use super::carried_place::MovingPlace;
+use super::carry::{Carried, NOT_EMPTY, is_at, is_known, known_found, request_name, words};
 use super::shares::CarriedShare;
 use crate::core::{Core, Failure};
 use crate::files::inodes::Inode;

@@ -11,7 +11,8 @@
 //!    file behind had.
 //! 4. Zeros that a cut put into a page are written again where the update that cut it was not synced.
 
-use super::carry::{Carried, CarryTask, MovingPlace, is_known, known_found, words};
+use super::carried_place::MovingPlace;
+use super::carry::{Carried, CarryTask, is_known, known_found, words};
 use super::shares::{LOOKS_AT_ONCE, Target};
 use super::table::{Standing, TakenUp};
 use super::{BackingFault, joined};

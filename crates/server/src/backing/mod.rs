@@ -31,6 +31,7 @@
 mod attributes_behind;
 mod base_copy;
 mod cache_state;
+mod carried_place;
 mod carry;
 mod carry_directory;
 mod change_list;
@@ -160,7 +161,7 @@ pub struct BackingUse {
     /// Inodes that are being carried behind by this server, or were.
     carries: Wishes<u64, carry::CarryTask>,
     /// Those of them whose place changes right now; told when that is over.
-    moving: RefCell<FastMap<u64, carry::MovingPlace>>,
+    moving: RefCell<FastMap<u64, carried_place::MovingPlace>>,
     /// Names that are given up to somebody else, or were.
     give_ups: Wishes<give_up::NameKey, give_up::GiveUp, RandomState>,
     flushes: flush::Flushes,
