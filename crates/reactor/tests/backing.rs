@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use reactor::backing::{
-    AttributeChange, BackingDirectory, BackingError, BackingFile, BackingTree, CALL_SIZE_MAX, CALLS_MAX, CallMemory,
-    FileKind, HANDLES_MAX, ListEntry, ListPosition, RenameMode, SeekKind,
+    AttributeChange, BackingDirectory, BackingError, BackingFile, BackingTree, CALL_SIZE_MAX, CALLS_MAX, FileKind,
+    HANDLES_MAX, ListEntry, ListPosition, RenameMode, SeekKind,
 };
 use reactor::sim::{BACKING_ROOT, BackingFaults, NodeId, World};
 use reactor::{Class, DriverKind, OpenMode, Reactor, Span};
@@ -852,19 +852,22 @@ fn calls_of_several_steps() {
                 assert!(memories.remove(0).into_bytes() == bytes[..size]);
             }
             bench.outside.write("d/short", b"short");
-            let paths = ["missing", "d/short", "d", "d/file/x", "d/file"];
-            let (read, memories) = root.read_files(&paths, (0..5).map(|_| vec![7; 10].into()).collect()).await;
-            let mut read = read.unwrap();
-            let mut memories: Vec<Vec<u8>> = memories.into_iter().map(CallMemory::into_bytes).collect();
-            assert_eq!((read.remove(4).unwrap().size, &*memories.remove(4)), (10, &bytes[..10]));
-            assert_eq!(
-                (read.remove(1).unwrap().size, &*memories.remove(1)),
-                (5, b"short\x07\x07\x07\x07\x07".as_slice())
-            );
-            for (read, expected) in read.into_iter().zip([libc::ENOENT, libc::EISDIR, libc::ENOTDIR]) {
-                assert_eq!(errno(read), expected);
+            let cases = [
+                ("missing", Err(libc::ENOENT)),
+                ("d/short", Ok(b"short\x07\x07\x07\x07\x07".as_slice())),
+                ("d", Err(libc::EISDIR)),
+                ("d/file/x", Err(libc::ENOTDIR)),
+                ("d/file", Ok(&bytes[..10])),
+            ];
+            let memories = cases.iter().map(|_| vec![7; 10].into()).collect();
+            let (read, memories) = root.read_files(&cases.map(|(path, _)| path), memories).await;
+            for (((path, expected), read), memory) in cases.into_iter().zip(read.unwrap()).zip(memories) {
+                let size = read.as_ref().map(|read| read.size).map_err(|error| error.errno());
+                let is_short = path == "d/short";
+                assert_eq!(size, expected.map(|_| if is_short { 5 } else { 10 }), "{path}");
+                // Of what failed nothing is read.
+                assert_eq!(memory.into_bytes(), expected.unwrap_or(&[7; 10]), "{path}");
             }
-            assert!(memories.iter().all(|bytes| *bytes == [7; 10]), "of what failed nothing is read");
             assert_eq!(errno(root.read_files(&["/d/file"], vec![vec![0; 1].into()]).await.0), libc::EINVAL);
             assert_eq!(bench.tree.statistics().handles, 2, "the root and the directory");
         })
