@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -35,33 +36,43 @@ def programs(cargo):
     return found
 
 
-def run(lane, is_computing, failed):
+def run(lane, is_computing, ended_well, failed):
     """Runs some test programs one after the other."""
     for package, name, directory, program in lane:
         since = time.monotonic()
         environment = dict(os.environ, CARGO_MANIFEST_DIR=directory)
         command = (["nice", "-n", "19"] if is_computing else []) + [program, "-q"]
-        ended = subprocess.run(command, cwd=directory, env=environment, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, errors="replace")
+        # A file, for what a test has left running would keep a pipe open.
+        with tempfile.TemporaryFile() as output:
+            ended = subprocess.run(command, cwd=directory, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            output.seek(0)
+            said = output.read().decode(errors="replace").strip()
         with print_lock:
-            print(f"-- {package} {name}: {time.monotonic() - since:.1f} s\n{ended.stdout.strip()}", flush=True)
-            if ended.returncode != 0:
+            print(f"-- {package} {name}: {time.monotonic() - since:.1f} s\n{said}", flush=True)
+            if ended.returncode == 0:
+                ended_well.append(program)
+            else:
                 failed.append(f"{package} {name}: exit status {ended.returncode}")
 
 
 def main():
     cargo = sys.argv[1] if len(sys.argv) > 1 else "cargo"
-    failed = []
+    ended_well, failed = [], []
     lanes = {True: [], False: []}
-    for program in sorted(programs(cargo)):
+    found = sorted(programs(cargo))
+    for program in found:
         lanes[program[0] in COMPUTING].append(program)
     if not all(lanes.values()):
         sys.exit("tests.py: a lane has no test programs: the packages have other names")
-    threads = [threading.Thread(target=run, args=(lane, key, failed)) for key, lane in lanes.items()]
+    # Whoever interrupts this does not want the next program either.
+    threads = [threading.Thread(target=run, args=(lane, key, ended_well, failed), daemon=True)
+               for key, lane in lanes.items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if len(ended_well) + len(failed) != len(found):
+        failed.append("some test programs could not be run")
     if subprocess.run([cargo, "test", "-q", "--workspace", "--doc"], check=False).returncode != 0:
         failed.append("the documentation's tests")
     for words in failed:
