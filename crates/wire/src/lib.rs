@@ -48,4 +48,4 @@ pub use operation::Operation;
 pub use status::Status;
 
 /// Version of the protocol. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 26;
+pub const PROTOCOL_VERSION: u32 = 27;

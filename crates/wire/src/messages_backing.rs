@@ -155,6 +155,9 @@ message! {
         /// Files, directories and names that were brought into line, and bytes of files.
         pub done: u64,
         pub bytes: u64,
+        /// What all flushes of this life of the server have done, in bytes and things: whoever waits for his turn sees
+        /// that others go.
+        pub progress: u64,
         /// What is still to be done, as far as it is known.
         pub left: u64,
         /// Of one that has ended, how many could not be brought into line.

@@ -135,6 +135,7 @@ fn seeds() -> Vec<Vec<u8>> {
             state: flush_states::ENDED,
             done: 1,
             bytes: 2,
+            progress: 3,
             left: 0,
             failed: 1,
             paths: vec![b"a".to_vec()],

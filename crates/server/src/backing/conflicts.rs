@@ -8,7 +8,7 @@
 //! 2. Ours is given up only if nothing else of it is behind or has a name here: no other place, no second name.
 
 use super::BackingFault;
-use super::carry::{is_at, is_known, known_found, request_name, words};
+use super::carry::{is_at, is_known, known_found, may_lose_name, request_name, words};
 use crate::core::{Core, Failure};
 use crate::process::options::ConflictPolicy;
 use reactor::backing::{BackingAttributes, BackingDirectory, FileKind, RenameMode};
@@ -59,7 +59,10 @@ impl Core {
         !self.checks_identity()
             || self.backing().has_fault(BackingFault::ReplacesOthers)
             || request.is_parked()
-            || request.known.as_ref().is_some_and(|known| is_known(found, known))
+            || request.known.as_ref().is_some_and(|known| match request.same_as == request.id {
+                true => is_known(found, known),
+                false => may_lose_name(found, known),
+            })
             || own.as_ref().is_some_and(|own| is_known(found, own))
     }
 

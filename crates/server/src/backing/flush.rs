@@ -54,7 +54,8 @@ pub struct Flushes {
     last_files_number: Cell<u64>,
     of_files: RefCell<VecDeque<Rc<FlushRun>>>,
     last_turn: Cell<u64>,
-    /// Bytes that were written for all of them, done or not.
+    /// Things that all of them have done, and bytes that were written for them, done or not.
+    pub done: Cell<u64>,
     pub bytes: Cell<u64>,
     is_working: Cell<bool>,
 }
@@ -277,6 +278,7 @@ impl Core {
             state: if is_ended { flush_states::ENDED } else { flush_states::RUNNING },
             done: run.sum(|run| run.done.get()),
             bytes: run.sum(|run| run.bytes.get() + run.bytes_under_way.get()),
+            progress: flushes.done.get() + flushes.bytes.get(),
             left: run.sum(|run| run.left.get()),
             failed: failures.len() as u64,
             paths,
@@ -530,6 +532,19 @@ fn is_patient(run: &FlushRun) -> bool {
 
 fn no_reply() -> FlushReply {
     let (paths, reasons, settled_paths, settled_words) = Default::default();
-    let (ticket, done, bytes, left, failed, settled) = Default::default();
-    FlushReply { ticket, state: 0, done, bytes, left, failed, paths, reasons, settled, settled_paths, settled_words }
+    let (ticket, state, done, bytes, progress, left, failed, settled) = Default::default();
+    FlushReply {
+        ticket,
+        state,
+        done,
+        bytes,
+        progress,
+        left,
+        failed,
+        paths,
+        reasons,
+        settled,
+        settled_paths,
+        settled_words,
+    }
 }

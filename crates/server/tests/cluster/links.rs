@@ -288,3 +288,56 @@ fn names_that_go_late() {
         test.settle();
     }
 }
+
+/// Goal: a name that a file has left, and that can't be removed yet, is nobody else's when the file is updated where it
+/// is meanwhile, whether that ends well or fails when the bytes are written; a file may take it, too.
+#[test]
+fn names_left_before_an_update() {
+    for (seed, fails, is_taken) in
+        (0..8).flat_map(|seed| [(seed, true, false), (seed, false, false), (seed, true, true)])
+    {
+        let test = over_a_site(seed, 1);
+        let caller = test.caller(0, 1);
+        let at = format!("seed {seed}, fails: {fails}, taken: {is_taken}");
+        let (own, mut bytes) = (caller.clone(), pattern(1, 100_000));
+        let first = bytes.clone();
+        test.run(0, async move {
+            let made = own.create(ROOT, "a").await.expect("made");
+            write(&own, &made, 0, &first).await;
+        });
+        flush_all(&test, &caller, &at);
+        test.world.fail_backing("a", Some("remove"), EIO, None);
+        let own = caller.clone();
+        let reply = test.run(0, async move {
+            own.rename(ROOT, "a", "moved", 0).await.expect("renamed");
+            flush(&own).await
+        });
+        assert_eq!(reply.failed, 1, "{at}: the old name can't be removed: {:?}", reasons(&reply));
+        test.world.release_backing();
+        test.world.run_for(SECOND);
+        if fails {
+            test.world.fail_backing("moved", Some("sync"), EIO, None);
+        }
+        bytes[5] ^= 1;
+        let (own, changed) = (caller.clone(), bytes.clone());
+        let reply = test.run(0, async move {
+            let file = find(&own, "moved").await.expect("there");
+            write(&own, &file, 0, &changed).await;
+            if is_taken {
+                let other = own.create(ROOT, "a").await.expect("made");
+                write(&own, &other, 0, b"of another file").await;
+            }
+            flush(&own).await
+        });
+        assert_eq!(reply.failed, u64::from(fails), "{at}: {:?}", reasons(&reply));
+        test.world.release_backing();
+        flush_all(&test, &caller, &at);
+        assert_one(&test, &["moved"], &bytes, &at);
+        let site = test.world.outsider();
+        let taken = is_taken.then(|| b"a".to_vec());
+        let names: Vec<Vec<u8>> = taken.into_iter().chain([b"d".to_vec(), b"moved".to_vec()]).collect();
+        assert_eq!(site.list(""), names, "{at}");
+        assert!(!is_taken || site.read("a").as_deref() == Some(b"of another file"), "{at}");
+        test.settle();
+    }
+}

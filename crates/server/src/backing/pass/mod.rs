@@ -429,7 +429,8 @@ impl Pass {
 
     fn note_done(&self) {
         self.progress.set(self.progress.get() + 1);
-        self.run.done.set(self.run.done.get() + 1);
+        add(&self.run.done, 1);
+        add(&self.core.backing().flushes.done, 1);
         self.run.left.set(self.run.left.get().saturating_sub(1));
     }
 

@@ -1,7 +1,7 @@
 //! Names behind that go, or have to be free for something else.
 
 use super::{GivesWay, Hindrance, Pass, StepResult};
-use crate::backing::carry::{NOT_EMPTY, is_known};
+use crate::backing::carry::{NOT_EMPTY, may_lose_name};
 use crate::backing::joined;
 use crate::backing::places::DirectoryBehind;
 use crate::core::Failure;
@@ -30,7 +30,12 @@ impl Pass {
         let linked = other.place.as_ref().filter(|place| place.has_links && place.inode == known.inode);
         let has_links = linked.is_some();
         let names = other.names.unwrap_or(0);
+        // One that is being written to, or was when somebody was cut off, goes by its inode alone, as all its names do.
+        let is_written_to = |place: &BackingPlace| {
+            other.next.as_ref().is_some_and(|next| next.inode == place.inode && next.is_being_written())
+        };
         let freed = match linked {
+            Some(place) if is_written_to(place) => Freed { known: place.known().by_inode(), names },
             Some(place) => Freed { known: place.known(), names },
             None if self.linked.borrow().contains(&there.0) => Freed { known: known.of_links(), names },
             None => Freed { known: known.clone(), names: 0 },
@@ -87,7 +92,7 @@ impl Pass {
         let opened = backing.open_known(directory).await.map_err(failed)?;
         let Some(found) = backing.look_for(&opened, &entry.name).await? else { return Ok(false) };
         let is_directory = found.kind == FileKind::Directory;
-        if is_directory == (entry.kind == Kind::Directory) || known.is_none_or(|known| !is_known(&found, known)) {
+        if is_directory == (entry.kind == Kind::Directory) || known.is_none_or(|known| !may_lose_name(&found, known)) {
             return Ok(false);
         }
         self.remove_now(&opened, entry, is_directory).await?;
@@ -211,7 +216,7 @@ impl Pass {
                 backing.sync_names(&opened).await?;
                 self.note_gone(entry, true).await?;
             }
-            Some(found) if !is_known(&found, &freed.known) => {
+            Some(found) if !may_lose_name(&found, &freed.known) => {
                 return self.settle_removal(entry, &opened, &path, found).await;
             }
             Some(found) => {
