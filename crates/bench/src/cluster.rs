@@ -104,7 +104,7 @@ fn up_arguments(options: &Options) -> Vec<String> {
             arguments.extend(["--warm".to_string(), warm.to_string()]);
         }
     }
-    if options.benches.iter().any(|bench| matches!(bench, Bench::OpenStorm | Bench::Congestion)) {
+    if options.benches.iter().any(|bench| matches!(bench, Bench::OpenStorm | Bench::Congestion | Bench::Shares)) {
         // As for clients of other machines: those of this one open by a look, and ask neither homes nor contacts.
         arguments.extend(["--short-circuit", "off"].map(str::to_string));
     }

@@ -10,7 +10,8 @@ use crate::plot::Picture;
 use crate::report::median;
 use crate::{
     experiment_async, experiment_congestion, experiment_find, experiment_hpio, experiment_open_storm,
-    experiment_placement, experiment_profile, experiment_rdbench, experiment_stage, experiment_uring,
+    experiment_placement, experiment_profile, experiment_rdbench, experiment_shares, experiment_stage,
+    experiment_uring,
 };
 use reactor::workers::HeldSignals;
 use std::collections::BTreeMap;
@@ -45,6 +46,7 @@ fn try_lead(options: &Options, experiment: Bench) -> Result<(), String> {
         Bench::Placement => experiment_placement::run(&runner),
         Bench::Async => experiment_async::run(&runner),
         Bench::Congestion => experiment_congestion::run(&runner),
+        Bench::Shares => experiment_shares::run(&runner),
         Bench::Hpio => experiment_hpio::run(&runner),
         Bench::OpenStorm => experiment_open_storm::run(&runner),
         Bench::Profile => experiment_profile::run(&runner),

@@ -24,6 +24,7 @@ mod experiment_open_storm;
 mod experiment_placement;
 mod experiment_profile;
 mod experiment_rdbench;
+mod experiment_shares;
 mod experiment_stage;
 mod experiment_uring;
 mod fio;

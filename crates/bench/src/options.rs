@@ -64,6 +64,9 @@ pub struct Options {
     pub servers: u32,
     pub server_counts: Vec<u32>,
     pub client_counts: Vec<u32>,
+    /// Bytes of the records of shares, by process, and processes that send small requests beside these.
+    pub record_sizes: Vec<u64>,
+    pub flood: u32,
     pub pieces: Pieces,
     pub modes: Vec<Mode>,
     /// Whether bodies wait for permits, one after the other.
@@ -201,6 +204,8 @@ impl Options {
             progress: values.seconds("progress"),
             servers: server_counts[0],
             server_counts,
+            record_sizes: values.sizes("record-sizes", 1, 1 << 20)?,
+            flood: values.count("flood", 0, 256)? as u32,
             pieces: Pieces {
                 count: values.count("pieces", 1, 1 << 24)?,
                 size: values.size("piece-size", 1, 1 << 20)?.unwrap_or(PIECE_SIZE),
@@ -242,7 +247,7 @@ impl Options {
         let several = self.server_counts.len() > 1 || self.plot.is_some() || self.simulate;
         let is_one = |bench: &Bench| match bench {
             Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => true,
-            Bench::Congestion | Bench::Hpio | Bench::Uring | Bench::Rdbench | Bench::Stage => true,
+            Bench::Congestion | Bench::Shares | Bench::Hpio | Bench::Uring | Bench::Rdbench | Bench::Stage => true,
             Bench::Find => several,
             _ => false,
         };
@@ -260,8 +265,8 @@ impl Options {
             let several = ("several --servers", self.server_counts.len() > 1);
             return match only.into_iter().chain([several]).find(|(_, given)| *given && self.worker.is_none()) {
                 Some((name, _)) => Err(format!(
-                    "{name} is for an experiment: placement, find, async, open-storm, congestion, hpio, uring, \
-                     rdbench, stage or profile"
+                    "{name} is for an experiment: placement, find, async, open-storm, congestion, shares, hpio, \
+                     uring, rdbench, stage or profile"
                 )),
                 None => Ok(()),
             };

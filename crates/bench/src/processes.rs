@@ -244,7 +244,7 @@ fn all_passes<T: Target>(target: &T, group: &mut Group) -> Result<(), Failure> {
             Bench::Exchange | Bench::ExchangeMemory | Bench::ExchangeData | Bench::Clean | Bench::Load => {}
             // Experiments go their own way (experiment.rs).
             Bench::Steps | Bench::Placement | Bench::Async | Bench::Congestion | Bench::OpenStorm | Bench::Profile => {}
-            Bench::Hpio | Bench::Uring | Bench::Rdbench | Bench::Stage => {}
+            Bench::Hpio | Bench::Uring | Bench::Rdbench | Bench::Stage | Bench::Shares => {}
         }
     }
     Ok(())

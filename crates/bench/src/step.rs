@@ -9,7 +9,7 @@ use crate::reaction::ReactionStep;
 use crate::workload_mdtest::{HARD_FILE_SIZE, Tree};
 use client::tests::{Clock, Order, Test, Tests};
 use client::{Error, File, FileId, FileRange, FileSystem, Kind, OpenHow, Search};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::future::{Future, poll_fn};
 use std::io::IoSlice;
@@ -112,6 +112,15 @@ pub enum Step {
     /// A request without work.
     Ping {
         server: u32,
+    },
+    /// For a time, writes records of the size that `sizes` has for the process's rank, over and over into the file that
+    /// is open, so many bytes and calls of it under way at most; sends requests without work where it is 0.
+    Share {
+        milliseconds: u64,
+        bytes_under_way: u64,
+        calls_max: u64,
+        flood_calls: u64,
+        sizes: Vec<u64>,
     },
     /// The id and the time of a path.
     Look {
@@ -250,6 +259,14 @@ impl Actor {
                 files.ping(*server).await.map_err(words)?;
                 Ok(Done::of_work(1))
             }
+            Step::Share { milliseconds, bytes_under_way, calls_max, flood_calls, sizes } => {
+                let size = sizes.get(self.rank as usize).copied().unwrap_or(0);
+                let calls = match size {
+                    0 => *flood_calls,
+                    size => (bytes_under_way / size).clamp(1, *calls_max),
+                };
+                self.share(files, milliseconds * 1_000_000, size, calls).await
+            }
             Step::Look { path } => {
                 let found = files.stat(path.as_bytes()).await.map_err(words)?;
                 let place = SearchRoot { id: found.id.0, path: path.clone() };
@@ -331,6 +348,33 @@ impl Actor {
         }
         self.buffer = buffer;
         Ok(Done::of_work(done))
+    }
+
+    /// Writes records until a time is over, or sends requests without work if these have no bytes.
+    async fn share(&mut self, files: &FileSystem, duration: u64, size: u64, calls: u64) -> Result<Done, String> {
+        let buffer = self.take_buffer(size);
+        let end = files.reactor().now() + duration;
+        let done = Cell::new(0);
+        let go_on = async |call: u64| -> Result<(), String> {
+            // Each call has its own place.
+            while files.reactor().now() < end {
+                match size {
+                    0 => {
+                        files.ping(0).await.map_err(words)?;
+                        done.set(done.get() + 1);
+                    }
+                    _ => {
+                        let written = files.write_at(self.open_file()?, &buffer, call * size).await.map_err(words)?;
+                        done.set(done.get() + written as u64);
+                    }
+                }
+            }
+            Ok(())
+        };
+        let all = (0..calls).map(|call| Box::pin(go_on(call)) as Work<'_>).collect();
+        together(all).await?;
+        self.buffer = buffer;
+        Ok(Done::of_work(done.get()))
     }
 
     async fn write_regions(&mut self, files: &FileSystem, pieces: Pieces) -> Result<Done, String> {
@@ -580,6 +624,14 @@ impl Step {
             Step::CloseFile => "close".to_owned(),
             Step::RemoveFile { path, shared } => format!("unlink {path} {shared}"),
             Step::Ping { server } => format!("ping {server}"),
+            Step::Share { milliseconds, bytes_under_way, calls_max, flood_calls, sizes } => {
+                let mut text = format!("share {milliseconds} {bytes_under_way} {calls_max} {flood_calls}");
+                for size in sizes {
+                    // Writing to a string does not fail.
+                    let _ = write!(text, " {size}");
+                }
+                text
+            }
             Step::Look { path } => format!("look {path}"),
             Step::Reaction(step) => format!("reaction {}", step.to_words()),
             Step::Collective(step) => format!("collective {}", step.to_words()),
@@ -636,6 +688,13 @@ impl Step {
             "close" => Step::CloseFile,
             "unlink" => Step::RemoveFile { path: path()?, shared: read(&mut words)? },
             "ping" => Step::Ping { server: read(&mut words)? },
+            "share" => Step::Share {
+                milliseconds: read(&mut words)?,
+                bytes_under_way: read(&mut words)?,
+                calls_max: read(&mut words)?,
+                flood_calls: read(&mut words)?,
+                sizes: words.map(|word| word.parse().ok()).collect::<Option<Vec<u64>>>()?,
+            },
             "look" => Step::Look { path: path()? },
             "reaction" => Step::Reaction(ReactionStep::from_words(&mut words)?),
             "collective" => Step::Collective(CollectiveStep::from_words(&mut words)?),
@@ -691,6 +750,13 @@ mod tests {
             Step::CloseFile,
             Step::RemoveFile { path: path(), shared: true },
             Step::Ping { server: 7 },
+            Step::Share {
+                milliseconds: 5,
+                bytes_under_way: 1 << 20,
+                calls_max: 64,
+                flood_calls: 2,
+                sizes: vec![4096, 0],
+            },
             Step::Look { path: path() },
             Step::Reaction(ReactionStep::WriteSnapshot { number: 12 }),
             Step::Collective(CollectiveStep::Clear { pieces: Pieces { count: 3, size: 5992, gap: 0 } }),

@@ -119,6 +119,29 @@ fn simulated_placement_is_even() {
     picture.assert_says(&["simulated", "MiB per second", "files per second", "per cent", "ring"]);
 }
 
+/// Goal: streams get as many bytes of a server, however large their records are, and these and a flood of small
+/// requests leave each other their part.
+#[test]
+fn simulated_shares_are_even() {
+    let picture = Picture::new("shares");
+    let shares = |more: &[&str]| {
+        lines(&[&["shares", "--simulate", "--servers=1", "--seconds=0.05", &picture.argument()], more].concat())
+    };
+    for (procs, sizes) in [("--procs=8", "--record-sizes=4KiB,1MiB"), ("--procs=15", "--record-sizes=4KiB,64KiB,1MiB")]
+    {
+        let found = shares(&[procs, sizes]);
+        assert!(found.iter().all(|line| (0.9..1.1).contains(&number(line, "share"))), "{found:?}");
+    }
+    let found = shares(&["--procs=8", "--flood=4", "--record-sizes=1MiB"]);
+    for (kind, least) in [(0, 0.25), (1 << 20, 0.45)] {
+        let of_kind: Vec<f64> =
+            found.iter().filter(|line| line["record_size"] == kind).map(|line| number(line, "of_alone")).collect();
+        let mean = of_kind.iter().sum::<f64>() / of_kind.len() as f64;
+        assert!(mean >= least, "{kind}: {found:?}");
+    }
+    picture.assert_says(&["simulated", "small requests", "records of 1 MiB", "rate of each kind"]);
+}
+
 /// Goal: with all requests of a call at once, a process's bandwidth grows with the call at every chunk size, at least
 /// fivefold from 1 to 64 chunks of 4 KiB; with one request after the other it does not.
 #[test]

@@ -10,6 +10,7 @@ use crate::cores::PreferredCores;
 use crate::device::{BufferPool, Device, DeviceOptions};
 use crate::driver::{Driver, DriverKind, SIMULATED_NAME};
 use crate::region::Storage;
+use crate::schedule::{self, Schedule};
 use crate::task::{self, CLASS_COUNT, Outcome, ReadyQueue, RootWaker, Runnable};
 use crate::timers::{TimerKey, Timers};
 use crate::waiting::{Patience, Waiting};
@@ -40,14 +41,8 @@ impl Class {
     pub const ALL: [Class; CLASS_COUNT] = [Class::Metadata, Class::Data, Class::Background];
 }
 
-/// Foreground polls of one turn, after which events are looked at again.
-const TURN_POLLS_MAX: usize = 128;
-/// Polls of a class in one pass over the classes: two metadata polls for one of data while both are busy.
-const PASS_POLLS: [usize; 2] = [32, 16];
 /// Busy sockets are asked after each yield, and else in one of so many turns: others have not run meanwhile.
 const LOOK_TURNS: u32 = 4;
-/// While the foreground is busy, background work gets one poll in this many turns.
-const BACKGROUND_TURNS: u32 = 8;
 
 /// What is to happen around each step of a loop: a poll of a task, within which nothing else of the loop happens.
 pub trait Gate {
@@ -124,6 +119,14 @@ impl TaskTable {
         self.tasks[slot as usize] = Some(task);
     }
 
+    fn set_class(&mut self, slot: u32, class: Class) {
+        if let Some(task) = &self.tasks[slot as usize] {
+            self.live[task.header().class() as usize] -= 1;
+            self.live[class as usize] += 1;
+            task.header().set_class(class);
+        }
+    }
+
     fn remove(&mut self, slot: u32) -> Option<Arc<dyn Runnable>> {
         let task = self.tasks[slot as usize].take()?;
         self.live[task.header().class() as usize] -= 1;
@@ -148,7 +151,9 @@ struct ExecutorInner {
     look_before: Cell<Nanos>,
     counters: Counters,
     started: Nanos,
-    background_debt: Cell<u32>,
+    schedule: RefCell<Schedule>,
+    /// What the task that runs now is to be from now on.
+    next_class: Cell<Option<Class>>,
     yield_asked: Cell<bool>,
     polled: Cell<bool>,
     closed: Cell<bool>,
@@ -193,7 +198,8 @@ impl Reactor {
             look_before: Cell::new(driver.now()),
             counters: Counters::default(),
             started: driver.now(),
-            background_debt: Cell::new(0),
+            schedule: RefCell::default(),
+            next_class: Cell::new(None),
             yield_asked: Cell::new(false),
             polled: Cell::new(false),
             closed: Cell::new(false),
@@ -285,6 +291,20 @@ impl Reactor {
         self.spawn_task(class, future);
     }
 
+    /// The same, and runs it until it waits for the first time, within the step of whoever starts it.
+    pub fn spawn_started(&self, class: Class, future: impl Future<Output = ()> + 'static) {
+        let inner = &*self.0;
+        if inner.closed.get() {
+            return;
+        }
+        let task = task::new_task(class, inner.queue.clone(), future);
+        inner.tasks.borrow_mut().insert(task.clone());
+        // What the task within which it is started is to be stays that one's.
+        let next_class = inner.next_class.take();
+        inner.run_task(task);
+        inner.next_class.set(next_class);
+    }
+
     /// Starts a task. Dropping the handle lets it go on; `JoinHandle::cancel` drops it.
     pub fn spawn_joinable<T: 'static>(&self, class: Class, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         let result = Rc::new(RefCell::new(JoinResult { value: None, waker: None }));
@@ -321,6 +341,17 @@ impl Reactor {
     /// Resolves at a time.
     pub fn sleep_until(&self, deadline: Nanos) -> Sleep {
         Sleep { reactor: self.clone(), deadline, key: None }
+    }
+
+    /// Bytes that a step of the task that runs now may move.
+    pub(crate) fn step_bytes(&self) -> usize {
+        let waiting = Class::ALL.map(|class| self.0.queue.ready_count(class));
+        schedule::step_bytes(waiting.into_iter().sum())
+    }
+
+    /// Has the task that runs now be of another class, from when it is next ready.
+    pub(crate) fn set_class(&self, class: Class) {
+        self.0.next_class.set(Some(class));
     }
 
     /// Lets others run: the task goes to the end of its class, and events are looked at first.
@@ -495,47 +526,48 @@ impl ExecutorInner {
         self.driver.look()
     }
 
-    /// Runs tasks within their budgets. Returns the number of polls.
+    /// Runs tasks, slice by slice of their classes. Returns the number of polls.
     fn run_ready(&self) -> usize {
-        let mut foreground = 0;
+        let mut polls = 0;
+        self.schedule.borrow_mut().begin_turn();
         loop {
             self.queue.take_remote();
-            let mut ran = 0;
-            for class in [Class::Metadata, Class::Data] {
-                ran += self.run_class(class, PASS_POLLS[class as usize]);
+            let ready = Class::ALL.map(|class| self.queue.ready_count(class));
+            let slice = self.schedule.borrow_mut().next(ready);
+            let Some(slice) = slice else { break };
+            let started = slice.is_timed.then(|| self.driver.now());
+            self.run_class(slice.class, slice.steps);
+            polls += slice.steps;
+            if let Some(started) = started {
+                self.schedule.borrow_mut().note(slice, self.driver.now().saturating_sub(started));
             }
-            foreground += ran;
             // A task that yields wants events to be looked at before it goes on.
-            if ran == 0 || foreground >= TURN_POLLS_MAX || self.yield_asked.replace(false) {
+            if self.yield_asked.replace(false) {
                 break;
             }
         }
-        if foreground > 0 {
-            self.background_debt.set(self.background_debt.get() + 1);
-            if self.background_debt.get() < BACKGROUND_TURNS {
-                return foreground;
-            }
-        }
-        self.background_debt.set(0);
-        let background = self.run_class(Class::Background, 1);
-        self.yield_asked.set(false);
-        foreground + background
+        polls
     }
 
-    /// Polls tasks of a class that are ready now, at most `most`. Returns how many.
-    fn run_class(&self, class: Class, most: usize) -> usize {
-        let ready = self.queue.ready_count(class).min(most);
-        for _ in 0..ready {
+    /// Polls so many tasks of a class that are ready now.
+    fn run_class(&self, class: Class, steps: usize) {
+        for _ in 0..steps {
             let Some(task) = self.queue.pop(class) else { break };
-            count(&self.counters.polls);
-            let slot = task.header().slot();
-            let outcome = self.pass_gate(|| task.run());
-            if outcome == Outcome::Finished && !self.closed.get() {
-                let ended = self.tasks.borrow_mut().remove(slot);
-                drop(ended);
-            }
+            self.pass_gate(|| self.run_task(task));
         }
-        ready
+    }
+
+    fn run_task(&self, task: Arc<dyn Runnable>) {
+        count(&self.counters.polls);
+        let slot = task.header().slot();
+        let outcome = task.run();
+        if let Some(next) = self.next_class.take() {
+            self.tasks.borrow_mut().set_class(slot, next);
+        }
+        if outcome == Outcome::Finished && !self.closed.get() {
+            let ended = self.tasks.borrow_mut().remove(slot);
+            drop(ended);
+        }
     }
 
     /// Does what waits at the gates. Whether there was something.

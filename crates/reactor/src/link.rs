@@ -8,6 +8,7 @@
 //! 4. Memory named by raw slices outlives the frame: `OutgoingFrame::keep` holds it, or the owner of the borrowed
 //!    memory closes the link before letting go (`channel`).
 
+use crate::schedule::STEP_BYTES_MORE;
 use crate::sealing::{CHANGED, is_changed};
 use crate::{Span, Stream};
 use shm::copying::copy;
@@ -145,6 +146,8 @@ pub(crate) struct Link {
     send_sequence: u64,
     queue: VecDeque<OutgoingFrame>,
     spare_heads: Vec<Vec<u8>>,
+    /// Bytes that may be moved still in this step; without steps any number.
+    budget: usize,
     pub bytes_sent: u64,
     pub bytes_received: u64,
     /// Times that frames were handed to the stream: those that are queued together go together.
@@ -163,6 +166,7 @@ impl Link {
             send_sequence: 0,
             queue: VecDeque::new(),
             spare_heads: Vec::new(),
+            budget: usize::MAX,
             bytes_sent: 0,
             bytes_received: 0,
             sends: 0,
@@ -173,6 +177,16 @@ impl Link {
         if !self.waker.will_wake(waker) {
             self.waker = waker.clone();
         }
+    }
+
+    /// From here on so many bytes are moved; then it is as if nothing more could be received or sent.
+    pub(crate) fn begin_step(&mut self, bytes_max: usize) {
+        self.budget = bytes_max;
+    }
+
+    /// Whether it may be the end of a step for which nothing more was moved: then nobody else wakes the driving task.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.budget == 0
     }
 
     /// Lets the driving task run soon, to flush what was queued.
@@ -223,6 +237,9 @@ impl Link {
     /// when there is room again.
     pub(crate) fn flush(&mut self) -> Result<bool, LinkError> {
         loop {
+            if self.is_spent() && self.has_queued() {
+                return Ok(false);
+            }
             let sent = match self.queue.front() {
                 None => match self.stream.flush() {
                     Ok(()) => return Ok(true),
@@ -233,10 +250,10 @@ impl Link {
                     self.stream.try_send(&[IoSlice::new(&frame.head[frame.sent..])])
                 }
                 _ => {
-                    let mut slices = Vec::with_capacity(8);
+                    let (mut slices, mut left) = (Vec::with_capacity(8), self.budget.saturating_add(STEP_BYTES_MORE));
                     for frame in &self.queue {
-                        push_unsent(frame, &mut slices);
-                        if slices.len() >= SLICE_COUNT_MAX {
+                        push_unsent(frame, &mut slices, &mut left);
+                        if slices.len() >= SLICE_COUNT_MAX || left == 0 {
                             break;
                         }
                     }
@@ -258,6 +275,7 @@ impl Link {
 
     fn note_sent(&mut self, mut count: usize) {
         self.bytes_sent += count as u64;
+        self.budget = self.budget.saturating_sub(count);
         self.sends += 1;
         while count > 0 {
             let Some(frame) = self.queue.front_mut() else {
@@ -344,6 +362,9 @@ impl Link {
     /// One receive into `places`, then into the buffer up to `buffer_limit`. Bytes into (places, buffer).
     fn receive(&mut self, places: &[RawSlice], buffer_limit: usize) -> Result<Option<(usize, usize)>, LinkError> {
         let place_size: usize = places.iter().map(|slice| slice.size).sum();
+        if self.is_spent() {
+            return Ok(None);
+        }
         loop {
             let waker = self.waker.clone();
             if self.stream.poll_readable(&mut Context::from_waker(&waker)).is_pending() {
@@ -366,6 +387,7 @@ impl Link {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Ok(count) => {
                     self.bytes_received += count as u64;
+                    self.budget = self.budget.saturating_sub(count);
                     let placed = count.min(place_size);
                     return Ok(Some((placed, count - placed)));
                 }
@@ -379,13 +401,16 @@ impl Link {
     pub(crate) fn receive_body(&mut self, places: &[RawSlice], received: &mut usize) -> Result<bool, LinkError> {
         let total: usize = places.iter().map(|place| place.size).sum();
         while *received < total {
-            let rest = unreceived(places, *received);
             let buffered = self.end - self.start;
             if buffered > 0 {
-                let count = self.drain_buffer(&rest);
+                let count = self.drain_buffer(&unreceived(places, *received, buffered));
                 *received += count;
                 continue;
             }
+            if self.is_spent() {
+                return Ok(false);
+            }
+            let rest = unreceived(places, *received, self.budget);
             // The buffer is empty here, so what follows the body lands at its start.
             let covered = rest.iter().map(|slice| slice.size).sum::<usize>() == total - *received;
             let limit = if covered { READ_AHEAD_SIZE } else { 0 };
@@ -435,11 +460,13 @@ impl Link {
     }
 }
 
-/// Adds the memory of a frame that was not sent yet.
-fn push_unsent<'a>(frame: &'a OutgoingFrame, slices: &mut Vec<IoSlice<'a>>) {
+/// Adds the memory of a frame that was not sent yet, at most `left` bytes.
+fn push_unsent<'a>(frame: &'a OutgoingFrame, slices: &mut Vec<IoSlice<'a>>, left: &mut usize) {
     let mut skip = frame.sent;
     if skip < frame.head.len() {
-        slices.push(IoSlice::new(&frame.head[skip..]));
+        let size = (frame.head.len() - skip).min(*left);
+        slices.push(IoSlice::new(&frame.head[skip..skip + size]));
+        *left -= size;
         skip = 0;
     } else {
         skip -= frame.head.len();
@@ -449,18 +476,21 @@ fn push_unsent<'a>(frame: &'a OutgoingFrame, slices: &mut Vec<IoSlice<'a>>) {
             skip -= slice.size;
             continue;
         }
-        if slices.len() >= SLICE_COUNT_MAX {
+        if slices.len() >= SLICE_COUNT_MAX || *left == 0 {
             return;
         }
+        let size = (slice.size - skip).min(*left);
+        *left -= size;
         // SAFETY: invariant 4; `skip < slice.size`, so the range lies within the slice.
-        let bytes = unsafe { std::slice::from_raw_parts(slice.pointer.add(skip), slice.size - skip) };
+        let bytes = unsafe { std::slice::from_raw_parts(slice.pointer.add(skip), size) };
         slices.push(IoSlice::new(bytes));
         skip = 0;
     }
 }
 
-/// The parts of `places` after the first `received` bytes, at most `SLICE_COUNT_MAX` of them.
-fn unreceived(places: &[RawSlice], received: usize) -> Vec<RawSlice> {
+/// The parts of `places` after the first `received` bytes, at most `SLICE_COUNT_MAX` of them and so many bytes.
+fn unreceived(places: &[RawSlice], received: usize, bytes_max: usize) -> Vec<RawSlice> {
+    let mut left = bytes_max;
     let mut rest = Vec::with_capacity(places.len().min(SLICE_COUNT_MAX));
     let mut skip = received;
     for place in places {
@@ -468,12 +498,14 @@ fn unreceived(places: &[RawSlice], received: usize) -> Vec<RawSlice> {
             skip -= place.size;
             continue;
         }
-        if rest.len() == SLICE_COUNT_MAX {
+        if rest.len() == SLICE_COUNT_MAX || left == 0 {
             break;
         }
         // SAFETY: `skip < place.size`, so the pointer stays within the place.
         let pointer = unsafe { place.pointer.add(skip) };
-        rest.push(RawSlice { pointer, size: place.size - skip });
+        let size = (place.size - skip).min(left);
+        left -= size;
+        rest.push(RawSlice { pointer, size });
         skip = 0;
     }
     rest

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -104,7 +104,7 @@ impl ReadyQueue {
         let woken = std::mem::take(&mut *self.remote.lock().unwrap_or_else(PoisonError::into_inner));
         self.with_local(|local| {
             for task in woken {
-                local[task.header().class as usize].push_back(task);
+                local[task.header().class() as usize].push_back(task);
             }
         });
     }
@@ -130,7 +130,7 @@ impl ReadyQueue {
     }
 
     fn push(task: Arc<dyn Runnable>) {
-        let class = task.header().class as usize;
+        let class = task.header().class() as usize;
         if task.header().queue.is_owner() {
             let queue = Arc::as_ptr(&task.header().queue);
             // SAFETY: the task holds the queue, and the queue will hold the task.
@@ -190,7 +190,8 @@ impl ReadyQueue {
 /// What all tasks have.
 pub(crate) struct Header {
     scheduled: AtomicBool,
-    class: Class,
+    /// One of `Class`, by its number.
+    class: AtomicU8,
     slot: AtomicU32,
     queue: Arc<ReadyQueue>,
 }
@@ -207,7 +208,12 @@ impl Header {
     }
 
     pub fn class(&self) -> Class {
-        self.class
+        Class::ALL[usize::from(self.class.load(Ordering::Relaxed)).min(CLASS_COUNT - 1)]
+    }
+
+    /// From when the task is next ready it is of this class.
+    pub fn set_class(&self, class: Class) {
+        self.class.store(class as u8, Ordering::Relaxed);
     }
 }
 
@@ -258,7 +264,12 @@ pub(crate) fn new_task<F: Future<Output = ()> + 'static>(
     future: F,
 ) -> Arc<dyn Runnable> {
     Arc::new(Task {
-        header: Header { scheduled: AtomicBool::new(false), class, slot: AtomicU32::new(u32::MAX), queue },
+        header: Header {
+            scheduled: AtomicBool::new(false),
+            class: AtomicU8::new(class as u8),
+            slot: AtomicU32::new(u32::MAX),
+            queue,
+        },
         running: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
         stage: UnsafeCell::new(Stage::Waiting(future)),

@@ -27,6 +27,7 @@ pub enum Bench {
     Async,
     OpenStorm,
     Congestion,
+    Shares,
     Hpio,
     Profile,
     Uring,
@@ -64,7 +65,7 @@ impl LoadKind {
 /// Benches that only this program itself asks for.
 pub const INTERNAL_BENCHES: [Bench; 3] = [Bench::Clean, Bench::Load, Bench::Steps];
 
-const EVERY_BENCH: [(Bench, &str); 23] = [
+const EVERY_BENCH: [(Bench, &str); 24] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::IorRandom, "ior-rnd4k"),
@@ -80,6 +81,7 @@ const EVERY_BENCH: [(Bench, &str); 23] = [
     (Bench::Async, "async"),
     (Bench::OpenStorm, "open-storm"),
     (Bench::Congestion, "congestion"),
+    (Bench::Shares, "shares"),
     (Bench::Hpio, "hpio"),
     (Bench::Profile, "profile"),
     (Bench::Uring, "uring"),
@@ -111,7 +113,7 @@ impl Bench {
             Bench::Exchange | Bench::ExchangeMemory => &["exchange"],
             Bench::Names => &["files", "directories"],
             Bench::Clean | Bench::Load | Bench::Steps => &[],
-            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => &[],
+            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile | Bench::Shares => &[],
             Bench::Congestion | Bench::Hpio | Bench::Uring | Bench::Rdbench | Bench::Stage => &[],
         }
     }

@@ -122,6 +122,14 @@ pub const TABLE: &[Spec] = &[
     ),
     spec("placement", Kind::Text, "", "NAME", "placement of that cluster, as for `tabane up`"),
     spec("clients", Kind::Counts, "8..512", "clients", "open-storm: clients that open one file at once"),
+    spec(
+        "record-sizes",
+        Kind::Sizes,
+        "4KiB,1MiB",
+        "bytes",
+        "shares: bytes that one call writes, of one process after the other; up to 1 MiB",
+    ),
+    spec("flood", Kind::Count, "0", "processes", "shares: processes beside these that send small requests"),
     spec("pieces", Kind::Count, "64", "pieces", "congestion, hpio: pieces of each process"),
     spec("piece-size", Kind::Size, "5992", "bytes", "congestion, hpio: bytes of a piece"),
     spec("gap", Kind::Size, "256", "bytes", "congestion, hpio: bytes between two pieces that nobody writes"),
@@ -244,6 +252,7 @@ Experiments, each alone; --plot draws them, --simulate runs them at up to 1,024 
   async        one process writes, by chunk size and chunks a call
   open-storm   many clients open one file at once
   congestion   pieces with gaps, written by all processes and by one a server: what waits at the servers
+  shares       records of several sizes and small requests at once: what of one server's loop each gets
   hpio         pieces with gaps, written and read together in the modes of MPI-IO's collective calls, without MPI
   uring        one thread and a device: io_uring, kernel AIO and pread, by size and depth
   rdbench      reaction diffusion that writes snapshots, to a file system and to a cluster over it

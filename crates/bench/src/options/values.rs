@@ -69,10 +69,14 @@ impl Values<'_> {
     }
 
     pub fn chunk_sizes(&self) -> Result<Vec<u32>, String> {
-        let name = "chunk-sizes";
-        let values = parse_list(&self.text(name).unwrap_or_default(), parse_size).ok_or("--chunk-sizes: not sizes")?;
         let (least, most) = (u64::from(wire::limits::CHUNK_SIZE_MIN), u64::from(wire::limits::CHUNK_SIZE_MAX));
-        values.into_iter().map(|value| Ok(in_range(name, value, least, most)? as u32)).collect()
+        Ok(self.sizes("chunk-sizes", least, most)?.into_iter().map(|size| size as u32).collect())
+    }
+
+    pub fn sizes(&self, name: &str, least: u64, most: u64) -> Result<Vec<u64>, String> {
+        let text = self.text(name).unwrap_or_default();
+        let values = parse_list(&text, parse_size).ok_or_else(|| format!("--{name}: not sizes"))?;
+        values.into_iter().map(|value| in_range(name, value, least, most)).collect()
     }
 
     pub fn size(&self, name: &str, least: u64, most: u64) -> Result<Option<u64>, String> {

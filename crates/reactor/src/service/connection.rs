@@ -3,7 +3,8 @@
 use super::{Disconnected, Incoming, Peer, Serving, hang_up};
 use crate::link::{BodyPiece, Link, LinkError, RawSlice, ReplyBody, ReplyHeld};
 use crate::log::{self, Level};
-use crate::{Nanos, Span, Stream};
+use crate::schedule::{STEP_MESSAGES_MAX, class_of_connection};
+use crate::{Class, Nanos, Span, Stream};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -20,8 +21,6 @@ pub(super) const REPLIES_HELD_MAX: usize = 256 * 1024;
 /// A sender that stays silent within a body for so many working intervals, of at least this length, is given up.
 const STALLS_MAX: u64 = 10;
 const STALL_NS_MIN: Nanos = 1_000_000_000;
-/// Frames handled before other tasks get their turn.
-const FRAMES_PER_TURN: usize = 32;
 
 /// Where a connection stands with the stream of incoming bytes.
 pub(super) enum RequestStage {
@@ -92,6 +91,8 @@ pub(super) struct Connection {
     pub(super) below: Stream,
     pub(super) link: RefCell<Link>,
     pub(super) state: RefCell<ConnectionState>,
+    /// Of the driving task.
+    class: Cell<Class>,
 }
 
 pub(super) enum ReceiveProgress {
@@ -106,6 +107,7 @@ impl Connection {
             peer: Rc::new(peer),
             is_relayed,
             link: RefCell::new(Link::new(stream.clone())),
+            class: Cell::new(Class::Metadata),
             below,
             state: RefCell::new(ConnectionState {
                 receiving: RequestStage::Head,
@@ -128,13 +130,15 @@ impl Connection {
     pub(super) async fn run(self: &Rc<Self>, serving: &Rc<Serving>) {
         let last_words = poll_fn(|cx| {
             self.link.borrow_mut().set_waker(cx.waker());
+            let before = self.begin_step(serving);
             self.state.borrow_mut().corked = true;
             let end = self.advance(serving, cx.waker());
             self.state.borrow_mut().corked = false;
             let was_held_up = self.is_held_up();
             let flushed = self.flush();
-            if was_held_up && !self.is_held_up() {
-                // What the replies kept us from reading is here already, and nobody else tells of it.
+            self.end_step(serving, before);
+            if was_held_up && !self.is_held_up() || self.link.borrow().is_spent() {
+                // What the replies, or the end of the step, kept us from moving nobody else tells of.
                 cx.waker().wake_by_ref();
             }
             match (end, flushed) {
@@ -159,6 +163,23 @@ impl Connection {
         self.close();
     }
 
+    /// Returns the bytes that were moved before.
+    fn begin_step(&self, serving: &Serving) -> u64 {
+        let mut link = self.link.borrow_mut();
+        link.begin_step(serving.reactor.step_bytes());
+        link.bytes_received + link.bytes_sent
+    }
+
+    /// The driving task goes on as one that moves bytes, or small messages.
+    fn end_step(&self, serving: &Serving, before: u64) {
+        let link = self.link.borrow();
+        let moved = (link.bytes_received + link.bytes_sent - before) as usize;
+        let class = class_of_connection(self.class.get(), moved);
+        if self.class.replace(class) != class {
+            serving.reactor.set_class(class);
+        }
+    }
+
     /// Whether no request is read until the peer has read replies.
     fn is_held_up(&self) -> bool {
         self.state.borrow().replies_held.get() > REPLIES_HELD_MAX
@@ -174,7 +195,7 @@ impl Connection {
 
     /// Handles what has arrived.
     pub(super) fn advance(self: &Rc<Self>, serving: &Rc<Serving>, waker: &Waker) -> Result<(), LinkError> {
-        for _ in 0..FRAMES_PER_TURN {
+        for _ in 0..STEP_MESSAGES_MAX {
             let step = self.step()?;
             match step {
                 ReceiveProgress::Wait => return Ok(()),
@@ -219,7 +240,7 @@ impl Connection {
                     }
                     Some((header, params)) => ReceiveProgress::Request(header, params),
                     None => {
-                        state.last_read.is_all = true;
+                        state.last_read.is_all = !link.is_spent();
                         ReceiveProgress::Wait
                     }
                 });
@@ -344,6 +365,7 @@ impl Connection {
         if state.corked {
             return;
         }
+        link.begin_step(serving.reactor.step_bytes());
         // An error shows again when the driving task meets it.
         let drained = link.flush().unwrap_or(false);
         if !drained || left.is_some() || was_paused || close {
@@ -392,6 +414,7 @@ impl Connection {
         let mut header = Header::new(FrameKind::Working, u16::from(paused));
         header.level = self.peer.level;
         link.enqueue(header, &ids.to_bytes(), Vec::new(), 0, None);
+        link.begin_step(usize::MAX);
         if !matches!(link.flush(), Ok(true)) {
             link.wake();
         }
@@ -404,6 +427,7 @@ impl Connection {
         let detail = ErrorDetail { id: FileId(0), text: words.as_bytes() };
         let mut link = self.link.borrow_mut();
         link.enqueue(header, &detail.to_bytes(), Vec::new(), 0, None);
+        link.begin_step(usize::MAX);
         // The connection ends here either way.
         let _ = link.flush();
     }
@@ -436,11 +460,12 @@ pub(super) fn owned_size(body: &ReplyBody) -> usize {
 }
 
 impl Connection {
-    pub(super) fn poll_body(&self, call_id: u64, waker: &Waker) -> Poll<Result<(), Disconnected>> {
+    pub(super) fn poll_body(&self, call_id: u64, step_bytes: usize, waker: &Waker) -> Poll<Result<(), Disconnected>> {
         let mut state = self.state.borrow_mut();
         if state.closed {
             return Poll::Ready(Err(Disconnected));
         }
+        let is_in_step = state.corked;
         let RequestStage::Body { call_id: receiving, places, received, .. } = &mut state.receiving else {
             return Poll::Ready(Ok(()));
         };
@@ -448,6 +473,10 @@ impl Connection {
             return Poll::Ready(Ok(()));
         }
         let mut link = self.link.borrow_mut();
+        // Within a step of the driving task it counts for that.
+        if !is_in_step {
+            link.begin_step(step_bytes);
+        }
         match link.receive_body(places, received) {
             Ok(true) => {
                 state.receiving = RequestStage::Head;
@@ -456,6 +485,10 @@ impl Connection {
                 Poll::Ready(Ok(()))
             }
             Ok(false) => {
+                if link.is_spent() {
+                    // The driving task goes on with it.
+                    link.wake();
+                }
                 state.body_waker = Some(waker.clone());
                 Poll::Pending
             }

@@ -77,7 +77,8 @@ impl Incoming {
         }
         let begun = self.serving.reactor.now();
         let _guard = BodyGuard { connection: &connection, call_id };
-        poll_fn(|cx| connection.poll_body(call_id, cx.waker())).await?;
+        let reactor = self.serving.reactor.clone();
+        poll_fn(|cx| connection.poll_body(call_id, reactor.step_bytes(), cx.waker())).await?;
         self.body_wait += self.serving.reactor.now().saturating_sub(begun);
         for place in places {
             place.region.note_received(place.offset, place.size);

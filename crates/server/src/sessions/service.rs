@@ -486,7 +486,8 @@ impl Front {
         }
     }
 
-    /// Has a handler take in the body of a request, in a task of its own.
+    /// Has a handler take in the body of a request, in a task of its own that begins at once: as a rule the body has
+    /// come with the request, and the connection goes on with the next one in the same step.
     pub fn receive<H>(self: Rc<Self>, mut request: Request, handle: H)
     where
         H: AsyncFn(&Rc<Core>, &Caller, &mut Incoming) -> Result<Vec<u8>, WriteEnd> + 'static,
@@ -497,7 +498,7 @@ impl Front {
         };
         let core = self.core.clone();
         let change = self.begin_change(&request);
-        core.clone().reactor.spawn(class, async move {
+        core.clone().reactor.spawn_started(class, async move {
             let _change = change;
             let who = asker(&request.incoming);
             let handled = handle(&core, &request.caller, &mut request.incoming);
