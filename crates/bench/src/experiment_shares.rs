@@ -1,7 +1,7 @@
-//! Who gets how much of one server's loop: processes that write records of different sizes, and others that flood it with
-//! small requests, at once. The streams do the same without the others before, and these without the streams. A loop that is
-//! fair gives all streams as many bytes, however large their records are, and neither the streams nor the small requests
-//! less than nearly half of it.
+//! Who gets how much of one server's loop: processes that write records of different sizes, and others that flood it
+//! with small requests, at once. The streams do the same without the others before, and these without the streams. A
+//! loop that is fair gives all streams as many bytes, however large their records are, and neither the streams nor the
+//! small requests less than nearly half of it.
 
 use crate::engine::{Line, Outcome, Setting};
 use crate::experiment::{Runner, Table, size_name};

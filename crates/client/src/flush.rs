@@ -62,11 +62,11 @@ impl Silence {
 
     /// What is said of one that is over.
     fn words(&self, now: Nanos) -> String {
-        let what = match self.has_passed(now, &self.all, 1) {
-            true => "nothing has gone",
-            false => "other changes have gone, but nothing of this,",
+        let (what, since) = match self.has_passed(now, &self.all, 1) {
+            true => ("nothing has gone", self.all.1),
+            false => ("other changes have gone, but nothing of this,", self.own.1),
         };
-        let seconds = now.saturating_sub(self.own.1) / 1_000_000_000;
+        let seconds = now.saturating_sub(since) / 1_000_000_000;
         format!("{what} to the backing directory for {seconds} s: 'tabane status' says which call does not return")
     }
 }
@@ -177,7 +177,9 @@ mod tests {
         let (second, words) = given_up(|second| (second.min(7), second));
         assert_eq!(second, 7 + 81);
         assert!(words.starts_with("other changes have gone, but nothing of this, to the"), "{words}");
-        assert_eq!(given_up(|second| (0, second.min(30))).0, 41);
+        let (second, words) = given_up(|second| (0, second.min(30)));
+        assert_eq!(second, 41);
+        assert!(words.starts_with("nothing has gone to the backing directory for 11 s"), "{words}");
         // Now and then it does something itself.
         assert!(given_up_after(|second| (second / 60, second)).is_none());
     }

@@ -120,7 +120,7 @@ impl TaskTable {
     }
 
     fn set_class(&mut self, slot: u32, class: Class) {
-        if let Some(task) = &self.tasks[slot as usize] {
+        if let Some(Some(task)) = self.tasks.get(slot as usize) {
             self.live[task.header().class() as usize] -= 1;
             self.live[class as usize] += 1;
             task.header().set_class(class);
@@ -349,7 +349,7 @@ impl Reactor {
         schedule::step_bytes(waiting.into_iter().sum())
     }
 
-    /// Has the task that runs now be of another class, from when it is next ready.
+    /// Has the task that runs now be of another class, from its next step on.
     pub(crate) fn set_class(&self, class: Class) {
         self.0.next_class.set(Some(class));
     }
@@ -401,7 +401,7 @@ impl Reactor {
         inner.driver.submit();
         if did {
             inner.end_wait(false);
-        } else if may_wait {
+        } else if may_wait && inner.queue.is_empty() {
             inner.wait_for_work();
         }
         did
@@ -553,6 +553,11 @@ impl ExecutorInner {
     fn run_class(&self, class: Class, steps: usize) {
         for _ in 0..steps {
             let Some(task) = self.queue.pop(class) else { break };
+            // It was woken before it was of another class.
+            if task.header().class() != class {
+                ReadyQueue::push(task);
+                continue;
+            }
             self.pass_gate(|| self.run_task(task));
         }
     }

@@ -234,7 +234,7 @@ impl Link {
     }
 
     /// Sends what the stream takes. True when all of the queue was handed over; otherwise the driving task is woken
-    /// when there is room again.
+    /// when there is room again, or by the caller where the step may move no more (`is_spent`).
     pub(crate) fn flush(&mut self) -> Result<bool, LinkError> {
         loop {
             if self.is_spent() && self.has_queued() {
@@ -410,7 +410,7 @@ impl Link {
             if self.is_spent() {
                 return Ok(false);
             }
-            let rest = unreceived(places, *received, self.budget);
+            let rest = unreceived(places, *received, self.budget.saturating_add(STEP_BYTES_MORE));
             // The buffer is empty here, so what follows the body lands at its start.
             let covered = rest.iter().map(|slice| slice.size).sum::<usize>() == total - *received;
             let limit = if covered { READ_AHEAD_SIZE } else { 0 };

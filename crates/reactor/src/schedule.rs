@@ -15,19 +15,22 @@ use crate::Nanos;
 use crate::executor::Class;
 use crate::task::CLASS_COUNT;
 
-/// Bytes that one step of a connection moves at most: while few tasks are ready beside it, and while more are. Whoever has
-/// more to move goes to the end of the queue of his class, so connections share a class by bytes, however large their
-/// messages are; short steps share them out more evenly, and wake peers more often.
+/// Bytes that one step of a connection moves at most, each way: while few tasks are ready beside it, and while more
+/// are. Whoever has more to move goes to the end of the queue of his class, so connections share a class by bytes,
+/// however large their messages are; short steps share them out more evenly, and wake peers more often.
 const STEP_BYTES_MAX: usize = 256 << 10;
 const STEP_BYTES_SHARED: usize = 64 << 10;
 const FEW_TASKS: usize = 3;
-/// So many more are sent at the end of a step, so that no message is parted for the sake of its header.
-pub const STEP_BYTES_MORE: usize = 16 << 10;
+/// So many more are moved at the end of a step, so that no message is parted for the sake of its header.
+pub const STEP_BYTES_MORE: usize = 2 << 10;
 /// Messages that one step of a connection takes in at most: those of 4 KiB come to as many bytes.
 pub const STEP_MESSAGES_MAX: usize = 64;
-/// A connection that has moved so many bytes in a step is one that moves bytes, until it moves fewer than this.
-const DATA_BYTES_MIN: usize = 64 << 10;
-const DATA_BYTES_LEFT: usize = 16 << 10;
+/// A connection that moves so many bytes in a step, on average, is one that moves bytes, until it moves fewer than
+/// this.
+const DATA_BYTES_MIN: usize = 32 << 10;
+const DATA_BYTES_LEFT: usize = 8 << 10;
+/// The weight of the steps before in that average, of the last one's.
+const STEPS_BEFORE: usize = 3;
 
 /// The shares of the classes of a loop that has something to do for all of them, of their sum.
 const SHARES: [u64; CLASS_COUNT] = [9, 9, 2];
@@ -37,8 +40,8 @@ const SLICE_STEPS: [usize; CLASS_COUNT] = [32, 4, 1];
 /// What a step counts of a turn, and how much a turn has room for.
 const STEP_WEIGHTS: [usize; CLASS_COUNT] = [1, 32, 32];
 const TURN_STEPS_MAX: usize = 128;
-/// A turn that has done something else does no work that steps back, so that events are looked at first, but for each of
-/// so many.
+/// A turn that has done something else does no work that steps back, so that events are looked at first, but for each
+/// of so many.
 const PUT_OFF_MAX: u32 = 8;
 /// By how much time a class may be behind when it has something to do again, nanoseconds of its share.
 const LAG_MAX: u64 = 200_000 / SHARES[0];
@@ -59,8 +62,9 @@ pub struct Slice {
 pub struct Schedule {
     /// What the slices of each class took, by its share.
     times: [u64; CLASS_COUNT],
-    /// Which classes had something to do when a slice was last chosen.
+    /// Which classes had something to do when a slice was last chosen, and the least time of those, which never falls.
     was_ready: [bool; CLASS_COUNT],
+    floor: u64,
     /// What this turn has room for still.
     room: usize,
     /// Turns since work that steps back had its last step.
@@ -108,15 +112,13 @@ impl Schedule {
         self.times[index] += took.max(slice.steps as u64 * STEP_NS_MIN) / SHARES[index];
     }
 
-    /// Who has something to do again has as much time behind him as who has least of those that had all along, but for
-    /// some.
+    /// Who has something to do again has as much time behind him as had who was served least, but for some.
     fn catch_up(&mut self, is_ready: [bool; CLASS_COUNT]) {
-        let stayed = (0..CLASS_COUNT).filter(|index| is_ready[*index] && self.was_ready[*index]);
-        if let Some(least) = stayed.map(|index| self.times[index]).min() {
-            for index in (0..CLASS_COUNT).filter(|index| is_ready[*index] && !self.was_ready[*index]) {
-                self.times[index] = self.times[index].max(least.saturating_sub(LAG_MAX));
-            }
+        for index in (0..CLASS_COUNT).filter(|index| is_ready[*index] && !self.was_ready[*index]) {
+            self.times[index] = self.times[index].max(self.floor.saturating_sub(LAG_MAX));
         }
+        let least = (0..CLASS_COUNT).filter(|index| is_ready[*index]).map(|index| self.times[index]).min();
+        self.floor = self.floor.max(least.unwrap_or(0));
         self.was_ready = is_ready;
     }
 }
@@ -126,12 +128,32 @@ pub fn step_bytes(waiting: usize) -> usize {
     if waiting <= FEW_TASKS { STEP_BYTES_MAX } else { STEP_BYTES_SHARED }
 }
 
-/// The class of a connection that was of one, and has moved so many bytes in a step.
-pub fn class_of_connection(class: Class, moved: usize) -> Class {
-    match moved {
-        DATA_BYTES_MIN.. => Class::Data,
-        ..DATA_BYTES_LEFT => Class::Metadata,
-        _ => class,
+/// Of which class a connection is, by what it does.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionClass {
+    class: Class,
+    /// Bytes that a step moves, on average.
+    average: usize,
+}
+
+impl ConnectionClass {
+    pub fn new() -> ConnectionClass {
+        ConnectionClass { class: Class::Metadata, average: 0 }
+    }
+
+    /// After a step that has moved so many bytes. The class, if it is another one now. One that moved nothing says
+    /// nothing.
+    pub fn note_step(&mut self, moved: usize) -> Option<Class> {
+        if moved == 0 {
+            return None;
+        }
+        self.average = (STEPS_BEFORE * self.average + moved) / (STEPS_BEFORE + 1);
+        let class = match self.average {
+            DATA_BYTES_MIN.. => Class::Data,
+            ..DATA_BYTES_LEFT => Class::Metadata,
+            _ => self.class,
+        };
+        (std::mem::replace(&mut self.class, class) != class).then_some(class)
     }
 }
 
@@ -205,9 +227,15 @@ mod tests {
     #[test]
     fn nothing_is_saved_up() {
         let step = [2_000, 50_000, 60_000];
-        for first in [[100, 0, 0], [0, 100, 0], [0, 0, 100], [0, 100, 100]] {
+        let before = [[100, 0, 0], [0, 100, 0], [0, 0, 100], [0, 100, 100], [100, 100, 0], [100, 0, 100]];
+        for (first, idles) in before.into_iter().flat_map(|first| [(first, true), (first, false)]) {
             let mut busy = Loop::new();
             busy.run(first, step, 10 * SECOND);
+            // Nobody has anything to do for a moment, or somebody has.
+            if idles {
+                busy.schedule.begin_turn();
+                assert_eq!(busy.schedule.next([0; 3]), None);
+            }
             busy.longest = [0; 3];
             let shares = busy.run([100, 100, 100], step, SECOND / 100);
             assert!(shares[0] > 0.4 && shares[1] > 0.4, "{first:?}: {shares:?}");
@@ -277,10 +305,14 @@ mod tests {
     /// Goal: a connection is of the class of what it does, and does not change it with each message.
     #[test]
     fn connections_have_classes() {
-        use Class::{Data, Metadata};
-        assert_eq!(class_of_connection(Metadata, 256 << 10), Data);
-        assert_eq!(class_of_connection(Metadata, 47_008), Metadata);
-        assert_eq!(class_of_connection(Data, 47_008), Data);
-        assert_eq!(class_of_connection(Data, 300), Metadata);
+        let mut class = ConnectionClass::new();
+        let mut changes =
+            |steps: usize, moved: usize| -> Vec<Class> { (0..steps).filter_map(|_| class.note_step(moved)).collect() };
+        // Messages of 100 bytes, and many at once.
+        assert_eq!((changes(50, 200), changes(50, 64 * 300)), (vec![], vec![]));
+        // Records, and what goes between them.
+        assert_eq!((changes(1, 256 << 10), changes(2, 300), changes(1, 0)), (vec![Class::Data], vec![], vec![]));
+        assert_eq!((changes(20, 47_008), changes(50, 300)), (vec![], vec![Class::Metadata]));
+        assert_eq!(changes(20, 47_008), vec![Class::Data]);
     }
 }

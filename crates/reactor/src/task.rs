@@ -129,7 +129,7 @@ impl ReadyQueue {
         drop(self.with_local(std::mem::take));
     }
 
-    fn push(task: Arc<dyn Runnable>) {
+    pub(crate) fn push(task: Arc<dyn Runnable>) {
         let class = task.header().class() as usize;
         if task.header().queue.is_owner() {
             let queue = Arc::as_ptr(&task.header().queue);
@@ -211,7 +211,7 @@ impl Header {
         Class::ALL[usize::from(self.class.load(Ordering::Relaxed)).min(CLASS_COUNT - 1)]
     }
 
-    /// From when the task is next ready it is of this class.
+    /// From its next step on the task is of this class.
     pub fn set_class(&self, class: Class) {
         self.class.store(class as u8, Ordering::Relaxed);
     }

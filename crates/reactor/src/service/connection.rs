@@ -3,8 +3,8 @@
 use super::{Disconnected, Incoming, Peer, Serving, hang_up};
 use crate::link::{BodyPiece, Link, LinkError, RawSlice, ReplyBody, ReplyHeld};
 use crate::log::{self, Level};
-use crate::schedule::{STEP_MESSAGES_MAX, class_of_connection};
-use crate::{Class, Nanos, Span, Stream};
+use crate::schedule::{ConnectionClass, STEP_MESSAGES_MAX};
+use crate::{Nanos, Span, Stream};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -91,8 +91,9 @@ pub(super) struct Connection {
     pub(super) below: Stream,
     pub(super) link: RefCell<Link>,
     pub(super) state: RefCell<ConnectionState>,
-    /// Of the driving task.
-    class: Cell<Class>,
+    /// Of the driving task, and the bytes that were moved when it was last found out.
+    class: Cell<ConnectionClass>,
+    bytes_counted: Cell<u64>,
 }
 
 pub(super) enum ReceiveProgress {
@@ -107,7 +108,8 @@ impl Connection {
             peer: Rc::new(peer),
             is_relayed,
             link: RefCell::new(Link::new(stream.clone())),
-            class: Cell::new(Class::Metadata),
+            class: Cell::new(ConnectionClass::new()),
+            bytes_counted: Cell::new(0),
             below,
             state: RefCell::new(ConnectionState {
                 receiving: RequestStage::Head,
@@ -130,14 +132,17 @@ impl Connection {
     pub(super) async fn run(self: &Rc<Self>, serving: &Rc<Serving>) {
         let last_words = poll_fn(|cx| {
             self.link.borrow_mut().set_waker(cx.waker());
-            let before = self.begin_step(serving);
+            self.begin_step(serving);
             self.state.borrow_mut().corked = true;
             let end = self.advance(serving, cx.waker());
             self.state.borrow_mut().corked = false;
             let was_held_up = self.is_held_up();
+            let was_spent = self.link.borrow().is_spent();
+            // Replies don't wait until nothing more comes.
+            self.begin_step(serving);
             let flushed = self.flush();
-            self.end_step(serving, before);
-            if was_held_up && !self.is_held_up() || self.link.borrow().is_spent() {
+            self.end_step(serving);
+            if was_held_up && !self.is_held_up() || was_spent || self.link.borrow().is_spent() {
                 // What the replies, or the end of the step, kept us from moving nobody else tells of.
                 cx.waker().wake_by_ref();
             }
@@ -163,21 +168,21 @@ impl Connection {
         self.close();
     }
 
-    /// Returns the bytes that were moved before.
-    fn begin_step(&self, serving: &Serving) -> u64 {
-        let mut link = self.link.borrow_mut();
-        link.begin_step(serving.reactor.step_bytes());
-        link.bytes_received + link.bytes_sent
+    fn begin_step(&self, serving: &Serving) {
+        self.link.borrow_mut().begin_step(serving.reactor.step_bytes());
     }
 
-    /// The driving task goes on as one that moves bytes, or small messages.
-    fn end_step(&self, serving: &Serving, before: u64) {
+    /// The driving task goes on as one that moves bytes, or short messages; also those count that other tasks have
+    /// moved since its last step.
+    fn end_step(&self, serving: &Serving) {
         let link = self.link.borrow();
-        let moved = (link.bytes_received + link.bytes_sent - before) as usize;
-        let class = class_of_connection(self.class.get(), moved);
-        if self.class.replace(class) != class {
-            serving.reactor.set_class(class);
+        let bytes = link.bytes_received + link.bytes_sent;
+        let moved = bytes - self.bytes_counted.replace(bytes);
+        let mut class = self.class.get();
+        if let Some(next) = class.note_step(moved as usize) {
+            serving.reactor.set_class(next);
         }
+        self.class.set(class);
     }
 
     /// Whether no request is read until the peer has read replies.
@@ -481,7 +486,9 @@ impl Connection {
             Ok(true) => {
                 state.receiving = RequestStage::Head;
                 // More frames may be in the buffer already.
-                link.wake();
+                if !is_in_step {
+                    link.wake();
+                }
                 Poll::Ready(Ok(()))
             }
             Ok(false) => {

@@ -92,9 +92,10 @@ pub fn is_known(found: &BackingAttributes, known: &KnownBehind) -> bool {
         }
     }
 }
-
-/// Whether a name of something behind may go by which it is known: it is what is known of it, or has other names that
-/// were given to it here, so that nothing is lost with this one, whatever has become of the file meanwhile.
+///  Whether a name of something behind may go by which it is known: it is what is known of it, or has other names that
+/// were given to it here, so that nothing is lost with this one, whatever has become of the file meanwhile. Of those
+/// that
+/// go so one goes at a time.
 pub fn may_lose_name(found: &BackingAttributes, known: &KnownBehind) -> bool {
     let is_one_of_several = known.may_have_links() && found.link_count > 1 && found.kind != FileKind::Directory;
     is_known(found, known) || is_one_of_several && found.identity.inode == known.inode

@@ -82,6 +82,8 @@ async fn start_held(front: Rc<Front>) {
         let (began, since) = (reactor.now(), Some(incoming.taken));
         if core.life.is_stopping() || !low_priority.is_busy(began) {
             front.clone().start(incoming, origin, began, since);
+            // It may have moved bytes by now.
+            reactor.yield_now().await;
             continue;
         }
         let ended = Notice::new();

@@ -78,6 +78,9 @@ pub struct Pass {
     parted: RefCell<BTreeSet<u64>>,
     /// Names of which all is done.
     done: RefCell<BTreeSet<usize>>,
+    /// Inodes behind of which a name is being replaced that may go for it is one of several: one of them at a time, so
+    /// that the last one is seen to be that.
+    replaced: RefCell<BTreeSet<u64>>,
     /// Files that are carried in this pass, and those that got one more name.
     taken: RefCell<BTreeSet<u64>>,
     linked: RefCell<BTreeSet<u64>>,
@@ -111,6 +114,7 @@ impl Pass {
             places: RefCell::default(),
             parted: RefCell::default(),
             done: RefCell::default(),
+            replaced: RefCell::default(),
             taken: RefCell::default(),
             linked: RefCell::default(),
             occupied: RefCell::default(),
@@ -736,6 +740,19 @@ impl Pass {
         }
     }
 
+    /// Waits until no other name of what a wish replaces is being replaced.
+    async fn take_turn_at(&self, request: &CarryInodeRequest) -> Result<Option<ReplaceTurn<'_>>, Hindrance> {
+        let replaced = request.known.as_ref().filter(|known| known.may_have_links() && request.same_as != request.id);
+        let Some(inode) = replaced.map(|known| known.inode) else { return Ok(None) };
+        while !self.replaced.borrow_mut().insert(inode) {
+            if self.run.is_cut.get() {
+                return Err(Hindrance::NotNow);
+            }
+            self.core.reactor.sleep(MOVING_PAUSE_NS).await;
+        }
+        Ok(Some(ReplaceTurn { replaced: &self.replaced, inode }))
+    }
+
     async fn carry(&self, mut request: CarryInodeRequest) -> Result<(), Hindrance> {
         let id = request.id;
         let is_its = self.run.has(id);
@@ -751,6 +768,7 @@ impl Pass {
             return Err(Hindrance::Waits("it is carried by another name first".to_owned()));
         }
         let home = self.core.cluster.home_of(id).ok_or(Failure::from(Status::BadMessage))?;
+        let _turn = self.take_turn_at(&request).await?;
         let bytes = BytesUnderWay { core: &self.core, run: &self.run, bytes: Cell::new(0) };
         loop {
             request.patience = if self.run.is_cut.get() { flush_patience::NONE } else { self.run.patience.get() };
@@ -820,6 +838,18 @@ impl Pass {
         let parked = self.carry(CarryInodeRequest { way: carry_ways::PARKED, ..self.wish(id, parent, hidden) }).await;
         self.forget_paths();
         parked
+    }
+}
+
+/// A name of an inode behind is being replaced.
+struct ReplaceTurn<'a> {
+    replaced: &'a RefCell<BTreeSet<u64>>,
+    inode: u64,
+}
+
+impl Drop for ReplaceTurn<'_> {
+    fn drop(&mut self) {
+        self.replaced.borrow_mut().remove(&self.inode);
     }
 }
 

@@ -30,12 +30,7 @@ impl Pass {
         let linked = other.place.as_ref().filter(|place| place.has_links && place.inode == known.inode);
         let has_links = linked.is_some();
         let names = other.names.unwrap_or(0);
-        // One that is being written to, or was when somebody was cut off, goes by its inode alone, as all its names do.
-        let is_written_to = |place: &BackingPlace| {
-            other.next.as_ref().is_some_and(|next| next.inode == place.inode && next.is_being_written())
-        };
         let freed = match linked {
-            Some(place) if is_written_to(place) => Freed { known: place.known().by_inode(), names },
             Some(place) => Freed { known: place.known(), names },
             None if self.linked.borrow().contains(&there.0) => Freed { known: known.of_links(), names },
             None => Freed { known: known.clone(), names: 0 },
