@@ -136,11 +136,13 @@ pub struct ConnectionClass {
     average: usize,
 }
 
-impl ConnectionClass {
-    pub fn new() -> ConnectionClass {
+impl Default for ConnectionClass {
+    fn default() -> ConnectionClass {
         ConnectionClass { class: Class::Metadata, average: 0 }
     }
+}
 
+impl ConnectionClass {
     /// After a step that has moved so many bytes. The class, if it is another one now. One that moved nothing says
     /// nothing.
     pub fn note_step(&mut self, moved: usize) -> Option<Class> {
@@ -305,7 +307,7 @@ mod tests {
     /// Goal: a connection is of the class of what it does, and does not change it with each message.
     #[test]
     fn connections_have_classes() {
-        let mut class = ConnectionClass::new();
+        let mut class = ConnectionClass::default();
         let mut changes =
             |steps: usize, moved: usize| -> Vec<Class> { (0..steps).filter_map(|_| class.note_step(moved)).collect() };
         // Messages of 100 bytes, and many at once.

@@ -108,7 +108,7 @@ impl Connection {
             peer: Rc::new(peer),
             is_relayed,
             link: RefCell::new(Link::new(stream.clone())),
-            class: Cell::new(ConnectionClass::new()),
+            class: Cell::default(),
             bytes_counted: Cell::new(0),
             below,
             state: RefCell::new(ConnectionState {
