@@ -125,7 +125,7 @@ fn simulated_placement_is_even() {
 fn simulated_shares_are_even() {
     let picture = Picture::new("shares");
     let shares = |more: &[&str]| {
-        lines(&[&["shares", "--simulate", "--servers=1", "--seconds=0.05", &picture.argument()], more].concat())
+        lines(&[&["shares", "--simulate", "--servers=1", "--seconds=0.2", &picture.argument()], more].concat())
     };
     for (procs, sizes) in [("--procs=8", "--record-sizes=4KiB,1MiB"), ("--procs=15", "--record-sizes=4KiB,64KiB,1MiB")]
     {

@@ -8,7 +8,7 @@
 //! 4. Memory named by raw slices outlives the frame: `OutgoingFrame::keep` holds it, or the owner of the borrowed
 //!    memory closes the link before letting go (`channel`).
 
-use crate::schedule::STEP_BYTES_MORE;
+use crate::schedule::bytes_of_rest;
 use crate::sealing::{CHANGED, is_changed};
 use crate::{Span, Stream};
 use shm::copying::copy;
@@ -250,7 +250,7 @@ impl Link {
                     self.stream.try_send(&[IoSlice::new(&frame.head[frame.sent..])])
                 }
                 _ => {
-                    let (mut slices, mut left) = (Vec::with_capacity(8), self.budget.saturating_add(STEP_BYTES_MORE));
+                    let (mut slices, mut left) = (Vec::with_capacity(8), self.budget);
                     for frame in &self.queue {
                         push_unsent(frame, &mut slices, &mut left);
                         if slices.len() >= SLICE_COUNT_MAX || left == 0 {
@@ -410,7 +410,7 @@ impl Link {
             if self.is_spent() {
                 return Ok(false);
             }
-            let rest = unreceived(places, *received, self.budget.saturating_add(STEP_BYTES_MORE));
+            let rest = unreceived(places, *received, bytes_of_rest(total - *received, self.budget));
             // The buffer is empty here, so what follows the body lands at its start.
             let covered = rest.iter().map(|slice| slice.size).sum::<usize>() == total - *received;
             let limit = if covered { READ_AHEAD_SIZE } else { 0 };
@@ -460,13 +460,15 @@ impl Link {
     }
 }
 
-/// Adds the memory of a frame that was not sent yet, at most `left` bytes.
+/// Adds the memory of a frame that was not sent yet, as much as a step may send of it that has `left` bytes.
 fn push_unsent<'a>(frame: &'a OutgoingFrame, slices: &mut Vec<IoSlice<'a>>, left: &mut usize) {
     let mut skip = frame.sent;
+    let mut own = bytes_of_rest(frame.size - frame.sent, *left);
+    *left = left.saturating_sub(own);
     if skip < frame.head.len() {
-        let size = (frame.head.len() - skip).min(*left);
+        let size = (frame.head.len() - skip).min(own);
         slices.push(IoSlice::new(&frame.head[skip..skip + size]));
-        *left -= size;
+        own -= size;
         skip = 0;
     } else {
         skip -= frame.head.len();
@@ -476,11 +478,11 @@ fn push_unsent<'a>(frame: &'a OutgoingFrame, slices: &mut Vec<IoSlice<'a>>, left
             skip -= slice.size;
             continue;
         }
-        if slices.len() >= SLICE_COUNT_MAX || *left == 0 {
+        if slices.len() >= SLICE_COUNT_MAX || own == 0 {
             return;
         }
-        let size = (slice.size - skip).min(*left);
-        *left -= size;
+        let size = (slice.size - skip).min(own);
+        own -= size;
         // SAFETY: invariant 4; `skip < slice.size`, so the range lies within the slice.
         let bytes = unsafe { std::slice::from_raw_parts(slice.pointer.add(skip), size) };
         slices.push(IoSlice::new(bytes));

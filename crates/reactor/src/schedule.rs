@@ -21,8 +21,8 @@ use crate::task::CLASS_COUNT;
 const STEP_BYTES_MAX: usize = 256 << 10;
 const STEP_BYTES_SHARED: usize = 64 << 10;
 const FEW_TASKS: usize = 3;
-/// So many more are moved at the end of a step, so that no message is parted for the sake of its header.
-pub const STEP_BYTES_MORE: usize = 2 << 10;
+/// So many more are moved at the end of a step if they are the rest of a message, which is not parted for their sake.
+const STEP_BYTES_MORE: usize = 32 << 10;
 /// Messages that one step of a connection takes in at most: those of 4 KiB come to as many bytes.
 pub const STEP_MESSAGES_MAX: usize = 64;
 /// A connection that moves so many bytes in a step, on average, is one that moves bytes, until it moves fewer than
@@ -126,6 +126,11 @@ impl Schedule {
 /// Bytes that a step of a connection may move while so many other tasks are ready.
 pub fn step_bytes(waiting: usize) -> usize {
     if waiting <= FEW_TASKS { STEP_BYTES_MAX } else { STEP_BYTES_SHARED }
+}
+
+/// Bytes of the rest of a message that are moved in a step that may move so many.
+pub fn bytes_of_rest(rest: usize, budget: usize) -> usize {
+    if rest <= budget.saturating_add(STEP_BYTES_MORE) { rest } else { budget }
 }
 
 /// Of which class a connection is, by what it does.

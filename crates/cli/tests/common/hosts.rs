@@ -1,7 +1,6 @@
 //! Hosts that are network namespaces with cables between them, each with a file system part of its own.
 
 use super::TABANE;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,16 +51,20 @@ impl Hosts {
                  ip -n {name} link set net0 up"
             )));
         }
-        let (base, launcher) = (hosts.base.display(), hosts.launcher());
+        let (base, launcher) = (&hosts.base, hosts.launcher());
         let script = format!(
             "#!/bin/sh\nhost=$1; shift\n\
              [ -e {base}/gone-$host ] && {{ echo \"no route to host $host\" >&2; exit 255; }}\n\
              [ -e {base}/silent-$host ] && exec sleep 1000\n\
              exec ip netns exec \"$host\" unshare -m sh -c 'mount --bind \"$0\" \"$1\" && shift && exec \"$@\"' \
-             {base}/roots/$host {base}/place \"$@\"\n"
+             {base}/roots/$host {base}/place \"$@\"\n",
+            base = base.display()
         );
-        std::fs::write(&launcher, script).unwrap();
-        std::fs::set_permissions(&launcher, std::fs::Permissions::from_mode(0o755)).unwrap();
+        // By another process: who forks in another test meanwhile would have it open, and it could not be run
+        // (ETXTBSY).
+        let text = base.join("launcher.txt");
+        std::fs::write(&text, script).unwrap();
+        assert!(sh(&format!("install -m 755 '{}' '{}'", text.display(), launcher.display())));
         Some(hosts)
     }
 
