@@ -341,3 +341,34 @@ fn names_left_before_an_update() {
         test.settle();
     }
 }
+
+/// Goal: where all names of a file are taken by others at once, and somebody else has changed the file, one of its
+/// names is left to him: each but the last may go, and which is the last is seen.
+#[test]
+fn names_that_are_all_taken_at_once() {
+    for seed in 0..24 {
+        let test = over_a_site(seed, u64::MAX);
+        let caller = test.caller(0, 1);
+        let at = format!("seed {seed}");
+        make_linked(&test, &caller, &at);
+        test.world.run_for(SECOND);
+        let site = test.world.outsider();
+        let theirs = b"somebody else's".to_vec();
+        site.write(NAMES[0], 0, &theirs);
+        site.set_size(NAMES[0], theirs.len() as u64);
+        let own = caller.clone();
+        let reply = test.run(0, async move {
+            for name in NAMES {
+                let other = own.create(ROOT, "other").await.expect("made");
+                write(&own, &other, 0, name.as_bytes()).await;
+                own.rename(ROOT, "other", name, 0).await.expect("replaced");
+            }
+            flush(&own).await
+        });
+        let is_theirs = |name: &&str| site.read(name).as_ref() == Some(&theirs);
+        assert_eq!(NAMES.iter().filter(|name| is_theirs(name)).count(), 1, "{at}: {:?}", reasons(&reply));
+        assert_eq!(reply.failed, 1, "{at}: {:?}", reasons(&reply));
+        assert!(reasons(&reply)[0].contains("somebody else has changed it there"), "{at}: {:?}", reasons(&reply));
+        test.settle();
+    }
+}

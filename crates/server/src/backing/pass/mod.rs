@@ -17,7 +17,7 @@ use crate::backing::links::{OTHER_IS_CHANGED, is_no_link};
 use crate::backing::places::DirectoryBehind;
 use crate::backing::shared_syncs::SMALL_FILE_SIZE;
 use crate::backing::{add, joined};
-use crate::core::{Core, Failure};
+use crate::core::{Core, Failure, Turn, Turns};
 use reactor::{Class, LocalFuture};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -80,7 +80,7 @@ pub struct Pass {
     done: RefCell<BTreeSet<usize>>,
     /// Inodes behind of which a name is being replaced that may go for it is one of several: one of them at a time, so
     /// that the last one is seen to be that.
-    replaced: RefCell<BTreeSet<u64>>,
+    replaced: Turns,
     /// Files that are carried in this pass, and those that got one more name.
     taken: RefCell<BTreeSet<u64>>,
     linked: RefCell<BTreeSet<u64>>,
@@ -114,7 +114,7 @@ impl Pass {
             places: RefCell::default(),
             parted: RefCell::default(),
             done: RefCell::default(),
-            replaced: RefCell::default(),
+            replaced: Turns::default(),
             taken: RefCell::default(),
             linked: RefCell::default(),
             occupied: RefCell::default(),
@@ -741,16 +741,9 @@ impl Pass {
     }
 
     /// Waits until no other name of what a wish replaces is being replaced.
-    async fn take_turn_at(&self, request: &CarryInodeRequest) -> Result<Option<ReplaceTurn<'_>>, Hindrance> {
+    async fn take_turn_at(&self, request: &CarryInodeRequest) -> Option<Turn> {
         let replaced = request.known.as_ref().filter(|known| known.may_have_links() && request.same_as != request.id);
-        let Some(inode) = replaced.map(|known| known.inode) else { return Ok(None) };
-        while !self.replaced.borrow_mut().insert(inode) {
-            if self.run.is_cut.get() {
-                return Err(Hindrance::NotNow);
-            }
-            self.core.reactor.sleep(MOVING_PAUSE_NS).await;
-        }
-        Ok(Some(ReplaceTurn { replaced: &self.replaced, inode }))
+        Some(self.replaced.take(replaced?.inode).await)
     }
 
     async fn carry(&self, mut request: CarryInodeRequest) -> Result<(), Hindrance> {
@@ -768,7 +761,7 @@ impl Pass {
             return Err(Hindrance::Waits("it is carried by another name first".to_owned()));
         }
         let home = self.core.cluster.home_of(id).ok_or(Failure::from(Status::BadMessage))?;
-        let _turn = self.take_turn_at(&request).await?;
+        let _turn = self.take_turn_at(&request).await;
         let bytes = BytesUnderWay { core: &self.core, run: &self.run, bytes: Cell::new(0) };
         loop {
             request.patience = if self.run.is_cut.get() { flush_patience::NONE } else { self.run.patience.get() };
@@ -838,18 +831,6 @@ impl Pass {
         let parked = self.carry(CarryInodeRequest { way: carry_ways::PARKED, ..self.wish(id, parent, hidden) }).await;
         self.forget_paths();
         parked
-    }
-}
-
-/// A name of an inode behind is being replaced.
-struct ReplaceTurn<'a> {
-    replaced: &'a RefCell<BTreeSet<u64>>,
-    inode: u64,
-}
-
-impl Drop for ReplaceTurn<'_> {
-    fn drop(&mut self) {
-        self.replaced.borrow_mut().remove(&self.inode);
     }
 }
 
