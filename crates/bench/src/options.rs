@@ -287,8 +287,11 @@ impl Options {
         if experiment == Bench::Stage && self.simulate {
             return Err("stage is about real files and programs; leave --simulate out".into());
         }
-        let starts_own =
-            self.server_counts.len() > 1 || matches!(experiment, Bench::Placement | Bench::Rdbench | Bench::Stage);
+        if experiment == Bench::Shares && self.is_given("servers") && self.server_counts != [1] {
+            return Err("shares is about the loop of one server; leave --servers out, or give 1".into());
+        }
+        let has_own = matches!(experiment, Bench::Placement | Bench::Rdbench | Bench::Stage | Bench::Shares);
+        let starts_own = self.server_counts.len() > 1 || has_own;
         if self.cluster.is_some() && !self.simulate && starts_own {
             return Err(format!(
                 "{name} starts clusters of its own; unset TABANE_CLUSTER, or give one count of servers"
@@ -454,7 +457,12 @@ mod tests {
         assert!(refused(&["hpio", "--modes=list,tree"]).contains("\"tree\" is none of list, node, stripe, view"));
         assert!(refused(&["hpio", "--procs=5000"]).contains("1 to 4096 without --simulate"));
         assert_eq!(run(&["hpio", "--procs=5000", "--simulate"], &[]).unwrap().experiment(), Some(Bench::Hpio));
-        assert!(run(&["placement"], &[("TABANE_CLUSTER", "/x")]).unwrap_err().contains("unset TABANE_CLUSTER"));
+        for own in ["placement", "shares"] {
+            assert!(run(&[own], &[("TABANE_CLUSTER", "/x")]).unwrap_err().contains("unset TABANE_CLUSTER"));
+        }
+        assert!(refused(&["shares", "--servers=1..2", "--simulate"]).contains("leave --servers out, or give 1"));
+        assert!(refused(&["shares", "--record-sizes=4KiB,2MiB"]).contains("--record-sizes: 2097152 is out of range"));
+        assert_eq!(run(&["shares", "--servers=1"], &[]).unwrap().experiment(), Some(Bench::Shares));
     }
 
     /// Goal: what can't be divided, is not known or does not fit together is refused with words that say what would do.
