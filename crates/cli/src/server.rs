@@ -52,6 +52,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         cluster: Rc::new(find_cluster(arguments)?),
         index: index as u32,
         directory,
+        device: None,
         store_size,
         journal_size: arguments.number("journal-size"),
         journal_growth: JournalGrowth::of_store(store_size),

@@ -7,6 +7,7 @@
 mod attribute_cache;
 pub mod backing;
 pub mod barrier;
+mod buffered;
 mod busy_poll;
 pub mod call_clock;
 pub mod channel;
@@ -53,6 +54,7 @@ mod waiting;
 pub mod workers;
 
 pub use attribute_cache::{AttributeCache, CacheFault, CellPage};
+pub use buffered::BufferedStorage;
 pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
 pub use driver::{Driver, DriverKind};
 pub use executor::{Class, Gate, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow, until};

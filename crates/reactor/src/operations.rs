@@ -8,6 +8,8 @@
 //!    completion finds its own operation.
 //! 3. No borrow of the table is held while a waker is woken, something held is dropped, or a device is told anything.
 
+#[cfg(test)]
+use crate::device::queue::TransferMemory;
 use crate::device::queue::{Next, Transfer};
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
@@ -158,7 +160,7 @@ impl OperationTable {
             if self.forgets_early.get()
                 && let Held::Device(transfer) = &mut entry.held
             {
-                drop(transfer.buffer.take());
+                transfer.memory = TransferMemory::None;
             }
         } else {
             given_up = entries[index as usize].take();

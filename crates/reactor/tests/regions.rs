@@ -1,9 +1,10 @@
 //! Real regions: what is written is there after mapping again; misuse and missing space are errors.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use reactor::{DriverKind, OpenMode, Reactor};
-use std::io::ErrorKind;
-use std::path::PathBuf;
+use reactor::device::DeviceOptions;
+use reactor::{BufferedStorage, DriverKind, OpenMode, Reactor, Storage};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 
 /// A directory that is removed at the end, on disk or on tmpfs.
 struct Scratch(PathBuf);
@@ -121,5 +122,57 @@ fn taken_space_is_known() {
         let copy = storage.open("copy", size, OpenMode::CreateNew).unwrap();
         copy.allocate(7 << 20, 1).unwrap();
         assert!(((7 << 20) + 1..=(7 << 20) + HUGE).contains(&copy.data_end()), "{place}: {}", copy.data_end());
+    }
+}
+
+fn open_buffered(reactor: &Reactor, memory: &Path, device: &Path, create: Option<u64>) -> io::Result<BufferedStorage> {
+    let device = reactor.open_device(device, &DeviceOptions { create, ..DeviceOptions::default() })?;
+    BufferedStorage::open(reactor, reactor.storage(memory)?, device)
+}
+
+/// Goal: regions in memory that a device keeps are there for the next process, and what was synced also where the
+/// memory is gone. Method: over both drivers, on a file of the disk, which is read past the page cache.
+#[test]
+fn regions_that_a_device_keeps() {
+    for (number, kind) in [DriverKind::IoUring, DriverKind::Epoll].into_iter().enumerate() {
+        let disk = Scratch::new(env!("CARGO_TARGET_TMPDIR"), &format!("buffered{number}"));
+        std::fs::create_dir_all(&disk.0).unwrap();
+        let (device, memory) = (disk.0.join("device"), Scratch::new("/dev/shm", &format!("buffered{number}")));
+        let size = (5 << 20) + 4097;
+        let pattern: Vec<u8> = (0..size).map(|at| ((at * 31) >> 4) as u8).collect();
+        let read = |storage: &BufferedStorage| {
+            let mut found = vec![0; size as usize];
+            storage.open("data", 0, OpenMode::Existing).unwrap().read(0, &mut found);
+            found
+        };
+        {
+            let reactor = Reactor::open(kind).unwrap();
+            let storage = open_buffered(&reactor, &memory.0, &device, Some(16 << 20)).unwrap();
+            let region = storage.open("data", size, OpenMode::CreateNew).unwrap();
+            region.allocate(0, size).unwrap();
+            region.write(0, &pattern);
+            assert!(reactor.block_on(region.sync(0, size)).is_ok());
+            region.write(4096, b"since the last sync");
+        }
+        let mut newer = pattern.clone();
+        newer[4096..4096 + 19].copy_from_slice(b"since the last sync");
+        {
+            let reactor = Reactor::open(kind).unwrap();
+            let storage = open_buffered(&reactor, &memory.0, &device, None).unwrap();
+            assert!(read(&storage) == newer, "memory holds what the device lacks");
+        }
+        std::fs::remove_dir_all(&memory.0).unwrap();
+        let reactor = Reactor::open(kind).unwrap();
+        let storage = open_buffered(&reactor, &memory.0, &device, None).unwrap();
+        assert!(read(&storage) == pattern, "without it there is what was synced");
+        drop(storage);
+        // A file that is cut short, and one that holds something else.
+        std::fs::File::options().write(true).open(&device).unwrap().set_len(2 << 20).unwrap();
+        let told = open_buffered(&reactor, &memory.0, &device, None).err().unwrap();
+        assert!(told.to_string().contains("shorter"), "{told}");
+        std::fs::write(&device, vec![7; 2 << 20]).unwrap();
+        let told = open_buffered(&reactor, &memory.0, &device, None).err().unwrap();
+        assert!(told.to_string().contains("holds no store"), "{told}");
+        assert!(std::fs::read(&device).unwrap().iter().all(|byte| *byte == 7), "nothing is written over");
     }
 }

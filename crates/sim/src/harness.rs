@@ -6,7 +6,7 @@ use crate::carried;
 use crate::profile::{Profile, Sabotage};
 use crate::random::Random;
 use client::{Credentials, FileSystem, Options};
-use reactor::sim::{CrashKind, NodeId, World};
+use reactor::sim::{CrashKind, DeviceFaults, NodeId, World};
 use reactor::{Class, Nanos};
 use server::{Audit, Server, ServerOptions};
 use std::cell::{Cell, RefCell};
@@ -22,6 +22,9 @@ const PORT: u16 = 4000;
 const EVICTION_PAUSE_NS: Nanos = 7_000_000;
 const EVICTIONS_MAX: u32 = 2000;
 const STORE: &str = "store";
+/// Where its regions are, of a store that a device keeps; and that device.
+const BUFFER: &str = "store/buffer";
+const DEVICE: &str = "/dev/store";
 /// The region of the store that holds the chunks.
 const DATA_REGION: &str = "data";
 
@@ -94,7 +97,7 @@ impl Harness {
             })
             .collect();
         for server in &servers {
-            world.set_volatile(server.node, !profile.stable_media);
+            world.set_volatile(server.node, !profile.stable_media || profile.is_on_devices());
         }
         if let Sabotage::LeaveOut(validation) = profile.sabotage {
             world.leave_out(validation);
@@ -119,6 +122,10 @@ impl Harness {
         }
         if let Sabotage::Leftovers(fault) = profile.sabotage {
             world.set_leftover_fault(fault);
+        }
+        if profile.sabotage == Sabotage::IgnoreFlushes {
+            let faults = DeviceFaults { ignores_flushes: true, ..DeviceFaults::default() };
+            servers.iter().for_each(|server| world.set_device_faults(server.node, faults));
         }
         if profile.sabotage == Sabotage::WriteOn {
             world.write_on();
@@ -205,6 +212,7 @@ impl Harness {
             read_leasing: self.profile.read_leasing,
             bounds: self.profile.bounds,
             pages_note: String::new(),
+            device: self.profile.is_on_devices().then(|| PathBuf::from(DEVICE)),
             metrics_port: None,
             backing: self.profile.backing.then(|| PathBuf::from(behind::SITE)),
             flushing: carried::flushing(&self.profile),
@@ -264,7 +272,10 @@ impl Harness {
     /// Has a medium refuse one of its next syncs.
     pub fn fail_sync(&self, index: u32, count: u64) {
         self.servers[index as usize].may_fail.set(true);
-        self.world.fail_sync(self.node(index), count);
+        match self.profile.is_on_devices() {
+            true => self.world.fail_device(self.node(index), count),
+            false => self.world.fail_sync(self.node(index), count),
+        }
     }
 
     /// Whether a server's medium was told to refuse something in this life.
@@ -281,7 +292,7 @@ impl Harness {
     /// One stored byte goes bad.
     pub fn rot(&self, index: u32, offset: u64) {
         self.recorder.note(&format!("a byte of server {index} goes bad at {offset}"));
-        self.world.corrupt(self.node(index), STORE, DATA_REGION, offset, 0x10);
+        self.corrupt(index, offset, 0x10);
     }
 
     /// A server's node loses power now.
@@ -333,13 +344,26 @@ impl Harness {
         if kind == CrashKind::Kill {
             self.flip_bits(index);
         }
+        if kind == CrashKind::PowerLoss {
+            self.world.remove_devices(self.node(index));
+        }
         self.restart(index);
     }
 
     /// Turns a byte over in each of the first pages of a server's data.
     pub fn flip_bits(&self, index: u32) {
         for page in 0..64 {
-            self.world.corrupt(self.node(index), STORE, DATA_REGION, page * 4096 + 100, 0xff);
+            self.corrupt(index, page * 4096 + 100, 0xff);
+        }
+    }
+
+    fn corrupt(&self, index: u32, offset: u64, mask: u8) {
+        let node = self.node(index);
+        match self.profile.is_on_devices() {
+            // What is in memory is gone with the power until the next start.
+            true if !self.world.has_region(node, BUFFER, DATA_REGION) => {}
+            true => self.world.corrupt(node, BUFFER, DATA_REGION, offset, mask),
+            false => self.world.corrupt(node, STORE, DATA_REGION, offset, mask),
         }
     }
 

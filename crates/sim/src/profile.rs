@@ -53,6 +53,8 @@ pub enum Sabotage {
     HideShares,
     /// Syncs are acknowledged and never made.
     SkipSyncs,
+    /// The devices that keep stores say that they have flushed, and did not.
+    IgnoreFlushes,
     /// Clients do not look whether something of this kind that they have read in a server's memory is so still.
     LeaveOut(Validation),
     /// Servers change names and rights without calling back what they have lent.
@@ -158,6 +160,8 @@ pub struct Profile {
     pub protection: Protection,
     /// Whether the servers' media keep what was synced when power is lost (a disk), or nothing (tmpfs).
     pub stable_media: bool,
+    /// Whether those are devices, with the stores in memory.
+    pub devices: bool,
     /// Whether servers with their store in memory lend it to some of their clients, to read from.
     pub short_circuit: bool,
     /// Whether some clients reach the servers through one of them.
@@ -215,6 +219,11 @@ const LARGE_JOURNAL_SIZE: u64 = 1 << 20;
 const STORE_SIZE: u64 = 64 << 20;
 
 impl Profile {
+    /// Whether stores lie in memory that a device keeps.
+    pub fn is_on_devices(&self) -> bool {
+        self.stable_media && self.devices
+    }
+
     /// Servers and clients remember as much as real ones, for tests that count what they ask each other.
     pub fn remember_all(&mut self) {
         self.bounds = Bounds::default();
@@ -237,6 +246,7 @@ impl Profile {
             0 => all_sizes.to_vec(),
             which => vec![all_sizes[which as usize - 1]],
         };
+        let devices = Random::new(seed ^ 0x6465_7669).percent(50);
         let (checksums, stable_media) = (random.percent(30), Random::new(seed ^ 0x6469_736b).percent(35));
         // Sessions are given up on before their clients give up.
         let forgetful = random.percent(20);
@@ -276,6 +286,9 @@ impl Profile {
             // A small journal makes checkpoints frequent.
             journal_size: match *random.choose(&[64 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20]) {
                 ..LARGE_JOURNAL_SIZE if journal_growth != JournalGrowth::NONE && !stable_media => 64 << 10,
+                // A sync of a device may take a hundred times as long as another, while which those that are under way
+                // would fill a tiny one.
+                drawn if stable_media && devices => drawn.max(256 << 10),
                 drawn => drawn,
             },
             journal_growth,
@@ -289,6 +302,7 @@ impl Profile {
             crowded: random.percent(60),
             latency: (latency_min, latency_min * random.between(1, 20)),
             stable_media,
+            devices,
             short_circuit: Random::new(seed ^ 0x006c_656e_7400).percent(60),
             relaying: Random::new(seed ^ 0x7265_6c61_7900).percent(35),
             keepers: Random::new(seed ^ 0x6b65_7074).percent(25),

@@ -319,7 +319,7 @@ impl Run {
         }
         match self.harness.profile.sabotage {
             Sabotage::LoseStore => self.harness.sabotage(0, CrashKind::PowerLoss),
-            Sabotage::SkipSyncs => self.lose_what_was_not_synced()?,
+            Sabotage::SkipSyncs | Sabotage::IgnoreFlushes => self.lose_what_was_not_synced()?,
             Sabotage::FlipBits => self.harness.sabotage(0, CrashKind::Kill),
             _ => {}
         }

@@ -224,6 +224,7 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         read_leasing: ReadLeasing::default(),
         bounds: server::Bounds::default(),
         pages_note: String::new(),
+        device: None,
         metrics_port: None,
         backing: options.flush.map(|_| PathBuf::from(BACKING_ROOT)),
         flushing: Flushing { policy: options.flush.unwrap_or(FlushPolicy::Manual), ..Flushing::default() },

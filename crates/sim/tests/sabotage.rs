@@ -109,6 +109,13 @@ fn skipped_syncs() {
     assert_noticed(&names, &["no order explains"]);
 }
 
+/// Goal: devices that acknowledge flushes which they do not make are noticed when power is lost.
+#[test]
+fn ignored_flushes() {
+    let problems = problems(Sabotage::IgnoreFlushes, |profile| (profile.stable_media, profile.devices) = (true, true));
+    assert_noticed(&problems, &["no order of the writes explains", "the size can't have been", "does not start"]);
+}
+
 /// Goal: bytes that were read by short circuit from a server's memory while they changed, or after, are noticed.
 #[test]
 fn trusted_memory() {

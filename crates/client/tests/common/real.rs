@@ -96,6 +96,7 @@ fn serve(cluster: Cluster, directory: &Path, backing: Option<PathBuf>, report: &
                 read_leasing: ReadLeasing::default(),
                 bounds: server::Bounds::default(),
                 pages_note: String::new(),
+                device: None,
                 metrics_port: None,
                 backing: backing.clone(),
                 flushing: server::Flushing { policy: server::FlushPolicy::Manual, ..Default::default() },

@@ -91,6 +91,7 @@ impl Stage {
             read_leasing: ReadLeasing::default(),
             bounds: server::Bounds::default(),
             pages_note: String::new(),
+            device: None,
             metrics_port: None,
             backing: self.flushing.map(|_| PathBuf::from("/site")),
             flushing: self.flushing.unwrap_or_default(),

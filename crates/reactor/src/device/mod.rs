@@ -24,7 +24,8 @@ pub(crate) use buffers::Registration;
 pub use buffers::{Buffer, BufferPool, BufferWait};
 
 use crate::operations::{Ended, Held, OperationTable};
-use queue::{DeviceQueue, Piece, Transfer};
+use crate::region::Span;
+use queue::{DeviceQueue, Piece, Transfer, TransferMemory};
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
@@ -230,14 +231,50 @@ impl Device {
         self.begin_command(OperationKind::Discard, offset, size)
     }
 
+    /// Writes the bytes of a span, whose place in memory and size are aligned as offsets are: all of them, or there is
+    /// an error. Bytes that change meanwhile are written as they were or as they are.
+    pub fn write_span(&self, offset: u64, span: Span) -> DeviceCommand {
+        self.begin_span(OperationKind::Write, offset, span)
+    }
+
     /// Reads as [`Device::read`] does, and waits for it with everything else of the loop: for starts.
     pub fn read_blocking(&self, offset: u64, buffer: &mut Buffer, size: usize) -> Result<usize, DeviceError> {
-        self.move_blocking(OperationKind::Read, offset, buffer, size)
+        self.check_range(offset, buffer, 0, size);
+        self.move_blocking(OperationKind::Read, offset, buffer.address(), size)
     }
 
     /// Writes as [`Device::write`] does, and waits for it with everything else of the loop: for starts.
     pub fn write_blocking(&self, offset: u64, buffer: &mut Buffer, size: usize) -> Result<usize, DeviceError> {
-        self.move_blocking(OperationKind::Write, offset, buffer, size)
+        self.check_range(offset, buffer, 0, size);
+        self.move_blocking(OperationKind::Write, offset, buffer.address(), size)
+    }
+
+    /// Reads into a span, whose place and size are aligned as offsets are, and waits for it as `read_blocking` does.
+    pub fn read_span_blocking(&self, offset: u64, span: &Span) -> Result<usize, DeviceError> {
+        self.check_span(offset, span);
+        let count = self.move_blocking(OperationKind::Read, offset, span.pointer(), span.size as usize)?;
+        span.region.note_received(span.offset, span.size);
+        Ok(count)
+    }
+
+    /// Makes durable what was written before, and waits for it as `read_blocking` does.
+    pub fn flush_blocking(&self) -> Result<(), DeviceError> {
+        self.move_blocking(OperationKind::Flush, 0, std::ptr::null_mut(), 0).map(drop)
+    }
+
+    fn check_span(&self, offset: u64, span: &Span) {
+        let (alignment, address) = (self.queue.abilities.alignment(), span.pointer() as u64);
+        assert!(
+            span.size > 0 && [offset, span.size, address].iter().all(|number| number.is_multiple_of(alignment)),
+            "{}: {span:?} at {offset} is aligned to {alignment}",
+            self.queue.path.display()
+        );
+    }
+
+    fn begin_span(&self, kind: OperationKind, offset: u64, span: Span) -> DeviceCommand {
+        self.check_span(offset, &span);
+        let size = span.size;
+        DeviceCommand(self.begin(kind, offset, size, TransferMemory::Span(span)))
     }
 
     fn check_range(&self, offset: u64, buffer: &Buffer, start: usize, size: usize) {
@@ -260,17 +297,15 @@ impl Device {
         size: usize,
     ) -> DeviceTransfer {
         self.check_range(offset, &buffer, start, size);
-        DeviceTransfer(self.begin(kind, offset, size as u64, Some((buffer, start as u64))))
+        DeviceTransfer(self.begin(kind, offset, size as u64, TransferMemory::Buffer(buffer, start as u64)))
     }
 
     fn begin_command(&self, kind: OperationKind, offset: u64, size: u64) -> DeviceCommand {
-        DeviceCommand(self.begin(kind, offset, size, None))
+        DeviceCommand(self.begin(kind, offset, size, TransferMemory::None))
     }
 
-    /// Begins an operation; a buffer comes with where in it the first byte is.
-    fn begin(&self, kind: OperationKind, offset: u64, size: u64, memory: Option<(Buffer, u64)>) -> Begun {
-        let (buffer, start) = memory.map_or((None, 0), |(buffer, start)| (Some(buffer), start));
-        let transfer = Transfer { queue: self.queue.clone(), kind, offset, size, done: 0, start, buffer };
+    fn begin(&self, kind: OperationKind, offset: u64, size: u64, memory: TransferMemory) -> Begun {
+        let transfer = Transfer { queue: self.queue.clone(), kind, offset, size, done: 0, memory };
         let index = self.queue.enqueue(&self.table, transfer);
         Begun { table: self.table.clone(), index: Some(index) }
     }
@@ -279,14 +314,13 @@ impl Device {
         &self,
         kind: OperationKind,
         offset: u64,
-        buffer: &mut Buffer,
+        memory: *mut u8,
         size: usize,
     ) -> Result<usize, DeviceError> {
-        self.check_range(offset, buffer, 0, size);
-        let mut transfer =
-            Transfer { queue: self.queue.clone(), kind, offset, size: size as u64, done: 0, start: 0, buffer: None };
+        let (queue, size) = (self.queue.clone(), size as u64);
+        let mut transfer = Transfer { queue, kind, offset, size, done: 0, memory: TransferMemory::None };
         loop {
-            let address = buffer.address().wrapping_add(transfer.done as usize);
+            let address = memory.wrapping_add(transfer.done as usize);
             let piece = Piece { address, ..transfer.piece() };
             let result = self.queue.handover.move_now(&piece);
             if let queue::Next::Ended(result) = transfer.advance(result) {
@@ -319,7 +353,10 @@ impl Begun {
         let Poll::Ready(Ended { result, held }) = self.table.poll(index, context) else { return Poll::Pending };
         self.index = None;
         let Held::Device(mut transfer) = held else { unreachable!("it began as an operation on a device") };
-        let buffer = transfer.buffer.take();
+        let buffer = match std::mem::replace(&mut transfer.memory, TransferMemory::None) {
+            TransferMemory::Buffer(buffer, _) => Some(buffer),
+            TransferMemory::Span(_) | TransferMemory::None => None,
+        };
         Poll::Ready((transfer.outcome(result), buffer))
     }
 }
@@ -346,7 +383,7 @@ impl Future for DeviceTransfer {
     }
 }
 
-/// A flush or discard that has begun. Dropping it leaves it to itself.
+/// A flush, a discard, or a write of a span that has begun. Dropping it leaves it to itself.
 pub struct DeviceCommand(Begun);
 
 impl Future for DeviceCommand {

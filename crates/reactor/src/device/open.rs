@@ -57,7 +57,7 @@ fn try_open(path: &Path, options: &DeviceOptions) -> io::Result<OpenedFile> {
         },
     };
     let (descriptor, tried) = opened?;
-    let result = finish(descriptor, tried, options);
+    let result = finish(path, descriptor, tried, options);
     if result.is_err() && options.create.is_some() {
         // Nothing half made stays behind; the error that matters is the first one.
         let _ = std::fs::remove_file(path);
@@ -65,7 +65,7 @@ fn try_open(path: &Path, options: &DeviceOptions) -> io::Result<OpenedFile> {
     result
 }
 
-fn finish(descriptor: OwnedFd, tried: Direct, options: &DeviceOptions) -> io::Result<OpenedFile> {
+fn finish(path: &Path, descriptor: OwnedFd, tried: Direct, options: &DeviceOptions) -> io::Result<OpenedFile> {
     if let Some(size) = options.create {
         let size = libc::off_t::try_from(size).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
         // SAFETY: no pointers.
@@ -73,6 +73,7 @@ fn finish(descriptor: OwnedFd, tried: Direct, options: &DeviceOptions) -> io::Re
             0 => {}
             error => return Err(io::Error::from_raw_os_error(error)),
         }
+        sync_directory(path)?;
     }
     let facts = FileFacts::of(descriptor.as_fd())?;
     let direct = if tried == Direct::Ignored { facts.direct() } else { tried };
@@ -90,13 +91,20 @@ fn finish(descriptor: OwnedFd, tried: Direct, options: &DeviceOptions) -> io::Re
     Ok(OpenedFile { descriptor, facts, direct })
 }
 
-/// Reads or writes at once. A count, or a negated error number.
+/// Makes the name of a new file durable.
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::File::open(parent)?.sync_all()
+}
+
+/// Reads, writes or flushes at once. A count, or a negated error number.
 pub(crate) fn move_now(file: BorrowedFd<'_>, piece: &Piece) -> i32 {
     let (descriptor, size, offset) = (file.as_raw_fd(), piece.size as usize, piece.offset as libc::off_t);
-    // SAFETY: the piece lies within a buffer that the caller has for itself.
+    // SAFETY: the piece lies within memory that the caller holds.
     let result = unsafe {
         match piece.kind {
             OperationKind::Read => libc::pread(descriptor, piece.address.cast(), size, offset),
+            OperationKind::Flush => libc::fdatasync(descriptor) as libc::ssize_t,
             _ => libc::pwrite(descriptor, piece.address.cast(), size, offset),
         }
     };

@@ -7,6 +7,7 @@
 
 use super::{Abilities, Buffer, DeviceCounters, OperationKind};
 use crate::operations::{Held, OperationTable};
+use crate::region::Span;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -21,6 +22,8 @@ pub(crate) struct Piece {
     pub size: u64,
     /// Where the ring knows the buffer's pool by, if it does.
     pub buffer_slot: Option<u16>,
+    /// Whether others may write to the memory meanwhile.
+    pub is_shared: bool,
 }
 
 /// How a driver hands over operations of one device.
@@ -28,7 +31,7 @@ pub(crate) trait Handover {
     /// Prepares an operation; it is handed over with others, at the end of the turn at the latest. The entry of the
     /// table holds what the piece refers to until the driver completes it. False if the driver has ended.
     fn prepare(&self, index: u32, piece: &Piece) -> bool;
-    /// Reads or writes at once and waits for it. A count, or a negated error number.
+    /// Reads, writes or flushes at once and waits for it. A count, or a negated error number.
     fn move_now(&self, piece: &Piece) -> i32;
 }
 
@@ -43,6 +46,27 @@ pub(crate) fn is_batch_due(prepared: usize, under_way: usize) -> bool {
     prepared >= under_way.saturating_sub(prepared).clamp(least, most)
 }
 
+/// What an operation moves bytes from or to.
+pub(crate) enum TransferMemory {
+    /// It moves none, or its memory is its caller's.
+    None,
+    /// A buffer of its own, from a byte on.
+    Buffer(Buffer, u64),
+    /// Bytes of a region, which others may write to meanwhile.
+    Span(Span),
+}
+
+impl TransferMemory {
+    /// Where its first byte is, and where the driver knows it by.
+    fn place(&self) -> (*mut u8, Option<u16>) {
+        match self {
+            TransferMemory::None => (std::ptr::null_mut(), None),
+            TransferMemory::Buffer(buffer, start) => (buffer.address().wrapping_add(*start as usize), buffer.slot()),
+            TransferMemory::Span(span) => (span.pointer(), None),
+        }
+    }
+}
+
 /// One operation on a device.
 pub(crate) struct Transfer {
     pub queue: Rc<DeviceQueue>,
@@ -51,9 +75,7 @@ pub(crate) struct Transfer {
     pub size: u64,
     /// Bytes that were moved.
     pub done: u64,
-    /// Where in the buffer the first of them is.
-    pub start: u64,
-    pub buffer: Option<Buffer>,
+    pub memory: TransferMemory,
 }
 
 /// What a completion means.
@@ -92,13 +114,11 @@ impl Transfer {
 
     /// What is still to be done.
     pub fn piece(&self) -> Piece {
-        let (address, buffer_slot) = match &self.buffer {
-            Some(buffer) => (buffer.address().wrapping_add((self.start + self.done) as usize), buffer.slot()),
-            None => (std::ptr::null_mut(), None),
-        };
-        let offset = self.offset + self.done;
-        let size = self.size - self.done;
-        Piece { kind: self.kind, offset, address, size, buffer_slot }
+        let (start, buffer_slot) = self.memory.place();
+        let address = start.wrapping_add(self.done as usize);
+        let (offset, size) = (self.offset + self.done, self.size - self.done);
+        let is_shared = matches!(self.memory, TransferMemory::Span(_));
+        Piece { kind: self.kind, offset, address, size, buffer_slot, is_shared }
     }
 }
 

@@ -36,7 +36,7 @@ macro_rules! with_file {
 
 /// The entry by which the ring does a piece of an operation.
 pub(crate) fn entry_of(file: FileName, piece: &Piece) -> squeue::Entry {
-    let &Piece { kind, offset, address, size, buffer_slot } = piece;
+    let &Piece { kind, offset, address, size, buffer_slot, .. } = piece;
     let bytes = size as u32;
     match (kind, buffer_slot) {
         (OperationKind::Read, Some(slot)) => {

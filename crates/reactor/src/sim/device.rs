@@ -154,6 +154,8 @@ struct Pending {
     address: *mut u8,
     /// What is to be written.
     bytes: Vec<u8>,
+    /// Whether others may write to the memory meanwhile.
+    is_shared: bool,
     /// The newest change when it was handed over.
     change: u64,
 }
@@ -227,12 +229,16 @@ impl Devices {
                 // SAFETY: the entry holds the buffer until this completes, and a crash drops what is pending.
                 let now = unsafe { std::slice::from_raw_parts(pending.address, *size as usize) };
                 assert!(
-                    pending.is_ownerless() || now == pending.bytes,
+                    pending.is_shared || pending.is_ownerless() || now == pending.bytes,
                     "a buffer belongs to its write until that ends"
                 );
                 match fails || beyond {
                     true => medium.write(*offset, self.within(pending), SECTOR, || universe.below(2) == 0),
                     false => medium.write(*offset, &pending.bytes[..moved as usize], SECTOR, || true),
+                }
+                if pending.is_shared && !fails && !beyond {
+                    // What has changed meanwhile is written as it is, here and there.
+                    medium.write(*offset, &now[..moved as usize], SECTOR, || universe.below(2) == 0);
                 }
             }
             OperationKind::Read if !fails && !beyond => {
@@ -259,6 +265,7 @@ impl Devices {
 
     /// The node went down. What was handed over and not told of has happened or not, and with power lost in part.
     pub fn crash(&self, universe: &Universe, kind: CrashKind) {
+        self.errors_in.set(0);
         let unit = u64::from(self.faults.get().tear_size);
         for pending in std::mem::take(&mut *self.pending.borrow_mut()).into_values() {
             if pending.kind == OperationKind::Write {
@@ -317,9 +324,9 @@ impl SimDeviceFile {
             OperationKind::Write => unsafe { std::slice::from_raw_parts(piece.address, piece.size as usize) }.to_vec(),
             _ => Vec::new(),
         };
-        let &Piece { kind, offset, address, size, .. } = piece;
+        let &Piece { kind, offset, address, size, is_shared, .. } = piece;
         let (medium, table, change) = (self.medium.clone(), self.table.clone(), self.medium.changes.get());
-        Pending { medium, table, index, kind, offset, size, address, bytes, change }
+        Pending { medium, table, index, kind, offset, size, address, bytes, is_shared, change }
     }
 }
 
@@ -345,8 +352,12 @@ impl Handover for SimDeviceFile {
     }
 
     fn move_now(&self, piece: &Piece) -> i32 {
-        if !self.is_alive() || self.node.frozen.get() {
+        if !self.is_alive() {
             return -libc::ECANCELED;
+        }
+        if self.node.frozen.get() && piece.kind != OperationKind::Read {
+            // It has crashed: nothing of this happens.
+            return piece.size as i32;
         }
         let pending = Pending { table: Weak::new(), ..self.pending(0, piece) };
         self.node.devices.finish(&self.universe, &pending)
@@ -417,6 +428,12 @@ impl World {
             cached.bytes[at] ^= mask;
         }
         medium.durable.borrow_mut().entry(sector).or_insert_with(|| Box::new([0; SECTOR as usize]))[at] ^= mask;
+    }
+
+    /// Takes all devices of a node away, with what they hold.
+    pub fn remove_devices(&self, node: NodeId) {
+        self.universe.trace(0x65, 0);
+        self.universe.node(node).devices.media.borrow_mut().clear();
     }
 
     /// Cuts a device short: whoever goes beyond its end gets EIO. Panics if there is no such device.

@@ -380,6 +380,13 @@ impl World {
         self.universe.node(node).disk.borrow_mut().allocations_until_failure = Some(count);
     }
 
+    /// Whether a node has a region.
+    pub fn has_region(&self, node: NodeId, directory: &str, name: &str) -> bool {
+        let node = self.universe.node(node);
+        let disk = node.disk.borrow();
+        disk.directories.get(directory).is_some_and(|directory| directory.files.contains_key(name))
+    }
+
     /// Flips the bits of `mask` in one stored byte. Panics if there is no such region.
     pub fn corrupt(&self, node: NodeId, directory: &str, name: &str, offset: u64, mask: u8) {
         self.universe.trace(0x51, offset << 8 | u64::from(mask));

@@ -29,10 +29,12 @@ use crate::sessions::service::Front;
 use crate::store::{Store, StoreError, StoreIdentity, StoreOptions, SyncError};
 use crate::tree::invalidation;
 use reactor::backing::CallStatus;
+use reactor::device::DeviceOptions;
 use reactor::log::{self, Level};
-use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
+use reactor::{BufferedStorage, Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::rc::Rc;
 use wire::limits::{COPY_SIZE_MAX, EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
 use wire::{Cluster, FileId, Kind, LayoutWish, Protection};
@@ -48,6 +50,11 @@ const STOP_NS_MAX: Nanos = 2_000_000_000;
 /// Longest wait for the name at which clients of this machine connect, and between two looks.
 const NAME_NS_MAX: Nanos = 1_000_000_000;
 const NAME_PAUSE_NS: Nanos = 10_000_000;
+
+/// Directory in that of the store, for the memory of a store that a device keeps.
+const DEVICE_MEMORY: &str = "buffer";
+/// Room for checkpoints on a device, at least.
+const CHECKPOINTS_SIZE_MIN: u64 = 64 << 20;
 
 /// A running server; a cheap handle.
 #[derive(Clone)]
@@ -124,7 +131,7 @@ impl Server {
         let Some(address) = options.cluster.servers.get(options.index as usize).map(|server| server.address) else {
             return Err(StartError::NoSuchServer { index: options.index, server_count });
         };
-        let storage = lock_storage(reactor, &options)?;
+        let directory = lock_storage(reactor, &options)?;
         // An earlier life has ended by now, and changes nothing any more that it has told clients.
         reactor.sleep(read_leases::kept_for(options.read_leasing)).await;
         let listener = reactor.listen(address).map_err(|error| StartError::Listen(address, error))?;
@@ -133,9 +140,13 @@ impl Server {
             Some(port) => Some(listen_for_metrics(reactor, port)?),
             None => None,
         };
-        let (store, tables) = open_store(reactor, storage.clone(), &options)?;
+        let storage = match &options.device {
+            Some(device) => open_device(reactor, device, &options)?,
+            None => directory.clone(),
+        };
+        let (store, tables) = open_store(reactor, storage, &options)?;
         recovered(store.recovered_end());
-        let samples = Samples::open(&*storage);
+        let samples = Samples::open(&*directory);
         make_durable(&store, &options).await?;
         let backing = BackingUse::open(reactor, &options, &tables).await?;
         let (backing, backing_root) = match backing {
@@ -493,6 +504,28 @@ fn lock_storage(reactor: &Reactor, options: &ServerOptions) -> Result<Rc<dyn Sto
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Err(StartError::InUse(directory.clone())),
         Err(error) => Err(failed(error)),
     }
+}
+
+/// The store's regions in memory, which a device keeps.
+fn open_device(reactor: &Reactor, path: &Path, options: &ServerOptions) -> Result<Rc<dyn Storage>, StartError> {
+    let open = || {
+        let memory = reactor.storage(&options.directory.join(DEVICE_MEMORY))?;
+        if !memory.is_volatile() {
+            let words = format!("{} is not in memory, where its buffer has to be", options.directory.display());
+            return Err(std::io::Error::new(ErrorKind::InvalidInput, words));
+        }
+        let device = match reactor.open_device(path, &DeviceOptions::default()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // Two checkpoints at a time have a sixteenth of the store, as the journal has in memory.
+                let checkpoints = (options.store_size / 16).max(CHECKPOINTS_SIZE_MIN);
+                let size = BufferedStorage::device_size(options.store_size + options.journal_size + checkpoints);
+                reactor.open_device(path, &DeviceOptions { create: Some(size), ..DeviceOptions::default() })?
+            }
+            opened => opened?,
+        };
+        BufferedStorage::open(reactor, memory, device)
+    };
+    open().map(|storage| Rc::new(storage) as Rc<dyn Storage>).map_err(StartError::Device)
 }
 
 fn listen_for_metrics(reactor: &Reactor, port: u16) -> Result<Listener, StartError> {

@@ -276,6 +276,8 @@ pub struct ServerOptions {
     pub index: u32,
     /// Directory of the store; nobody else may use it meanwhile.
     pub directory: PathBuf,
+    /// File or block device that keeps the store, where the directory is in memory; one that is not there is made.
+    pub device: Option<PathBuf>,
     /// Bytes for data, of a store that is created.
     pub store_size: u64,
     /// Bytes of the journal, of a store that is created.
@@ -315,6 +317,8 @@ pub enum StartError {
     NoSuchServer { index: u32, server_count: u32 },
     /// The directory can't be used.
     Directory(PathBuf, io::Error),
+    /// The device of the store can't be used. The error names it.
+    Device(io::Error),
     /// Another server uses the directory.
     InUse(PathBuf),
     /// The store can't be created or opened.
@@ -344,6 +348,7 @@ impl std::fmt::Display for StartError {
                 "directory {} can't be used: {error}; choose another with --dir or make it writable",
                 path.display()
             ),
+            StartError::Device(error) => write!(f, "the device of the store can't be used: {error}"),
             StartError::InUse(path) => write!(
                 f,
                 "directory {} is in use by another server; stop that one or choose another directory",

@@ -271,6 +271,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             read_leasing: server::ReadLeasing::default(),
             bounds: server::Bounds::default(),
             pages_note: String::new(),
+            device: None,
             metrics_port: Some(page.port()),
             backing: None,
             flushing: MANUAL,

@@ -213,6 +213,7 @@ impl TestCluster {
             read_leasing: ReadLeasing::default(),
             bounds: self.bounds,
             pages_note: String::new(),
+            device: None,
             metrics_port: None,
             backing: self.backing.clone(),
             flushing: self.flushing,

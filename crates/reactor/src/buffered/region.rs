@@ -1,0 +1,314 @@
+//! A region of a buffered storage: all of it in memory, with a set of the pages that the device lacks.
+//!
+//! Invariants
+//! 1. A page is in `dirty`, and in the map, before a byte of it is changed by a call, and before whoever received bytes
+//!    into it is told so. It goes over to `unflushed` when a write of it has ended that began after the last change,
+//!    and leaves the map when a flush has succeeded that began after that. A flush that fails makes it dirty again: the
+//!    device may have lost it for good.
+//! 2. One pass at a time writes pages of a region, and the next begins when all writes of the one before have ended:
+//!    no write of older bytes lands after one of newer ones.
+//! 3. The device's space of a region that was removed is used again when nobody has the region, and no write of it is
+//!    under way.
+
+use super::Medium;
+use super::label::{Entry, PAGE};
+use super::pages::{PageSet, WORD_PAGES};
+use crate::Class;
+use crate::device::{DeviceCommand, DeviceError};
+use crate::region::{LocalFuture, Region, Span};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// Pages that one write has at most: 256 KiB.
+const RUN_PAGES_MAX: u64 = 64;
+/// Writes of a pass under way at a time.
+const WRITES_MAX: usize = 32;
+/// Where the sets of pages begin in the region of them: after the numbers of bytes that were written and have space.
+const SET_START: u64 = 16;
+
+/// Bytes of the set of pages of a region of so many bytes.
+pub fn map_size(size: u64) -> u64 {
+    (SET_START + size.div_ceil(PAGE).div_ceil(8)).next_multiple_of(PAGE)
+}
+
+/// What all that have a region open share.
+pub struct RegionState {
+    medium: Rc<Medium>,
+    /// Where it is on the device.
+    at: u64,
+    /// Its size as it was asked for; in memory it has whole pages.
+    size: u64,
+    image: Rc<dyn Region>,
+    map: Rc<dyn Region>,
+    /// Pages that the device lacks.
+    dirty: RefCell<PageSet>,
+    /// Pages that it was given since the last flush began, and before it.
+    unflushed: RefCell<PageSet>,
+    flushing: RefCell<PageSet>,
+    /// All of these; `map` has the same.
+    mapped: RefCell<PageSet>,
+    /// Pages that were changed since the pass that is under way handed them over.
+    rewritten: RefCell<PageSet>,
+    has_pass: Cell<bool>,
+    waiting: RefCell<Vec<Waker>>,
+    allocated: Cell<u64>,
+    written: Cell<u64>,
+    is_removed: Cell<bool>,
+}
+
+impl RegionState {
+    /// A region whose memory is there; what its map says of it holds.
+    pub fn new(medium: &Rc<Medium>, entry: Entry, image: Rc<dyn Region>, map: Rc<dyn Region>) -> RegionState {
+        let number = |at: u64| {
+            let mut bytes = [0; 8];
+            map.read(at, &mut bytes);
+            u64::from_le_bytes(bytes)
+        };
+        let (mut dirty, mut mapped): (PageSet, PageSet) = Default::default();
+        for word in 0..entry.size.div_ceil(PAGE).div_ceil(WORD_PAGES) {
+            let bits = number(SET_START + word * 8);
+            dirty.load(word, bits);
+            mapped.load(word, bits);
+        }
+        RegionState {
+            medium: medium.clone(),
+            at: entry.at,
+            size: entry.size,
+            allocated: Cell::new(number(8).max(entry.allocated)),
+            written: Cell::new(number(0).max(entry.written)),
+            image,
+            map,
+            dirty: RefCell::new(dirty),
+            unflushed: RefCell::default(),
+            flushing: RefCell::default(),
+            mapped: RefCell::new(mapped),
+            rewritten: RefCell::default(),
+            has_pass: Cell::new(false),
+            waiting: RefCell::default(),
+            is_removed: Cell::new(false),
+        }
+    }
+
+    /// What the label says of it.
+    pub fn entry(&self) -> Entry {
+        Entry { at: self.at, size: self.size, allocated: self.allocated.get(), written: self.written.get() }
+    }
+
+    /// Its name was removed.
+    pub fn note_removed(&self) {
+        self.is_removed.set(true);
+    }
+
+    /// Gives a new life of the memory what the device has. Errors: the device's, no memory.
+    pub fn restore(&self) -> io::Result<()> {
+        const STEP: u64 = 1 << 20;
+        let (allocated, written) = (self.allocated.get(), self.written.get());
+        self.image.allocate(0, allocated.max(written))?;
+        self.note_number(0, written);
+        self.note_number(8, allocated);
+        for offset in (0..written).step_by(STEP as usize) {
+            let size = STEP.min(written - offset);
+            let span = Span { region: self.image.clone(), offset, size };
+            let count = self.medium.device.read_span_blocking(self.at + offset, &span)?;
+            if count as u64 != size {
+                let words = format!("{} ends within what it should hold", self.medium.device.path().display());
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, words));
+            }
+        }
+        Ok(())
+    }
+
+    fn note_number(&self, at: u64, number: u64) {
+        self.map.write(at, &number.to_le_bytes());
+    }
+
+    fn put_word(&self, number: u64, word: u64) {
+        self.map.write(SET_START + number * 8, &word.to_le_bytes());
+    }
+
+    /// Bytes of the range are about to change, or have changed.
+    fn note_change(&self, offset: u64, size: u64) {
+        if size == 0 {
+            return;
+        }
+        let pages = offset / PAGE..(offset + size).div_ceil(PAGE);
+        if pages.end * PAGE > self.written.get() {
+            self.written.set(pages.end * PAGE);
+            self.note_number(0, pages.end * PAGE);
+            self.medium.note_label_change();
+        }
+        self.dirty.borrow_mut().add(pages.clone(), |_, _| {});
+        self.mapped.borrow_mut().add(pages.clone(), |number, word| self.put_word(number, word));
+        if self.has_pass.get() {
+            self.rewritten.borrow_mut().add(pages, |_, _| {});
+        }
+    }
+
+    /// Writes what is dirty in a range of pages.
+    async fn write_back(&self, pages: Range<u64>) -> Result<(), DeviceError> {
+        self.begin_pass().await;
+        let mut under_way: VecDeque<(Range<u64>, DeviceCommand)> = VecDeque::new();
+        let (mut from, mut result) = (pages.start, Ok(()));
+        loop {
+            let run = self.dirty.borrow().run(from..pages.end, RUN_PAGES_MAX);
+            if let Some(run) = &run {
+                from = run.end;
+                self.rewritten.borrow_mut().hand_on(run.clone(), &PageSet::default(), &mut PageSet::default());
+                let (offset, size) = (run.start * PAGE, (run.end - run.start) * PAGE);
+                let span = Span { region: self.image.clone(), offset, size };
+                under_way.push_back((run.clone(), self.medium.device.write_span(self.at + offset, span)));
+            }
+            if run.is_none() || under_way.len() >= WRITES_MAX {
+                let Some((run, write)) = under_way.pop_front() else { break };
+                match write.await {
+                    Ok(()) => self.note_written(run),
+                    Err(error) => result = result.and(Err(error)),
+                }
+            }
+        }
+        self.end_pass();
+        result
+    }
+
+    fn note_written(&self, run: Range<u64>) {
+        let (rewritten, mut unflushed) = (self.rewritten.borrow(), self.unflushed.borrow_mut());
+        self.dirty.borrow_mut().hand_on(run, &rewritten, &mut unflushed);
+    }
+
+    /// A flush is about to be handed over.
+    pub fn begin_flush(&self) {
+        self.flushing.borrow_mut().merge(&self.unflushed.take());
+    }
+
+    /// It has ended.
+    pub fn end_flush(&self, is_done: bool) {
+        let flushed = self.flushing.take();
+        match is_done {
+            true => {
+                let (dirty, unflushed) = (self.dirty.borrow(), self.unflushed.borrow());
+                let tell = |number, word| self.put_word(number, word);
+                self.mapped.borrow_mut().remove_set(&flushed, [&dirty, &unflushed], tell);
+            }
+            false => {
+                // What was written since it was asked for may have gone with it.
+                let mut dirty = self.dirty.borrow_mut();
+                dirty.merge(&flushed);
+                dirty.merge(&self.unflushed.take());
+            }
+        }
+    }
+
+    async fn begin_pass(&self) {
+        poll_fn(|context| match self.has_pass.get() {
+            true => {
+                self.waiting.borrow_mut().push(context.waker().clone());
+                Poll::Pending
+            }
+            false => Poll::Ready(()),
+        })
+        .await;
+        self.has_pass.set(true);
+        self.rewritten.take();
+    }
+
+    fn end_pass(&self) {
+        self.has_pass.set(false);
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for RegionState {
+    fn drop(&mut self) {
+        if self.is_removed.get() {
+            self.medium.free(self.at);
+        }
+    }
+}
+
+/// A region that somebody has open.
+pub struct BufferedRegion(pub Rc<RegionState>);
+
+impl Region for BufferedRegion {
+    fn size(&self) -> u64 {
+        self.0.size
+    }
+
+    fn allocate(&self, offset: u64, size: u64) -> io::Result<()> {
+        self.0.image.allocate(offset, size)?;
+        let end = (offset + size).next_multiple_of(PAGE);
+        if end > self.0.allocated.get() {
+            self.0.allocated.set(end);
+            self.0.note_number(8, end);
+            self.0.medium.note_label_change();
+        }
+        Ok(())
+    }
+
+    fn data_end(&self) -> u64 {
+        self.0.image.data_end().min(self.0.size)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        self.0.image.read(offset, into);
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        self.0.note_change(offset, from.len() as u64);
+        self.0.image.write(offset, from);
+    }
+
+    fn copy_within(&self, from: u64, to: u64, size: u64) {
+        self.0.note_change(to, size);
+        self.0.image.copy_within(from, to, size);
+    }
+
+    fn fill_zero(&self, offset: u64, size: u64) {
+        self.0.note_change(offset, size);
+        self.0.image.fill_zero(offset, size);
+    }
+
+    fn crc32c(&self, offset: u64, size: u64) -> u32 {
+        self.0.image.crc32c(offset, size)
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.0.image.base()
+    }
+
+    fn note_received(&self, offset: u64, size: u64) {
+        self.0.note_change(offset, size);
+        self.0.image.note_received(offset, size);
+    }
+
+    fn sync(&self, offset: u64, size: u64) -> LocalFuture<io::Result<()>> {
+        let state = self.0.clone();
+        let medium = state.medium.clone();
+        // Not within the caller's future: what was handed over goes on, and its end is to be noted (invariant 2).
+        let writing = medium.gate.begin();
+        let pages = offset / PAGE..(offset + size).div_ceil(PAGE);
+        let done = medium.reactor.clone().spawn_joinable(Class::Data, async move {
+            match state.write_back(pages).await {
+                Ok(()) => medium.flush(writing).await,
+                Err(error) => {
+                    drop(writing);
+                    medium.flush_if_due();
+                    Err(error)
+                }
+            }
+        });
+        Box::pin(async move { done.await.map_err(io::Error::from) })
+    }
+
+    fn is_volatile(&self) -> bool {
+        false
+    }
+
+    fn page_size(&self) -> u64 {
+        self.0.image.page_size()
+    }
+}

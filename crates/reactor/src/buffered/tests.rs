@@ -1,0 +1,279 @@
+//! Storage on a simulated device: what a life had is there for the next one.
+
+use super::BufferedStorage;
+use crate::device::DeviceOptions;
+use crate::sim::{CrashKind, DeviceFaults, NodeId, World};
+use crate::{Class, OpenMode, Reactor, Region, Storage};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::rc::Rc;
+
+const SECOND: u64 = 1_000_000_000;
+const PAGE: u64 = 4096;
+const SECTOR: usize = 512;
+const DEVICE: &str = "/dev/simulated";
+const SIZE: u64 = 4 << 20;
+const REGION_PAGES: u64 = 70;
+const NAMES: [&str; 3] = ["one", "two", "three"];
+
+fn world(seed: u64, faults: DeviceFaults) -> (Rc<World>, NodeId) {
+    let world = Rc::new(World::new(seed));
+    let node = world.add_node("node", IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
+    world.set_volatile(node, true);
+    world.set_device_faults(node, faults);
+    (world, node)
+}
+
+fn open(reactor: &Reactor, create: bool) -> io::Result<Rc<BufferedStorage>> {
+    let image = reactor.storage("memory".as_ref())?;
+    let options = DeviceOptions { create: create.then_some(SIZE), depth: 4, ..DeviceOptions::default() };
+    let device = reactor.open_device(Path::new(DEVICE), &options)?;
+    BufferedStorage::open(reactor, image, device).map(Rc::new)
+}
+
+/// What a region may hold after power loss: for each page the versions since the one that was synced last.
+#[derive(Clone)]
+struct Pages(Vec<Vec<u64>>);
+
+/// What the storage holds.
+#[derive(Default)]
+struct Model {
+    regions: BTreeMap<&'static str, Pages>,
+    /// Whether a name stood for something, at any time since names were last synced: of those that are in here, nothing
+    /// is known after power loss but that.
+    before: BTreeMap<&'static str, Vec<bool>>,
+    next: u64,
+}
+
+fn page(name: &str, number: u64, version: u64) -> Vec<u8> {
+    let mut bytes = vec![0; PAGE as usize];
+    if version > 0 {
+        for (index, part) in bytes.chunks_mut(64).enumerate() {
+            part[..8].copy_from_slice(&version.to_le_bytes());
+            part[8..16].copy_from_slice(&(number << 8 | index as u64).to_le_bytes());
+            part[16..16 + name.len()].copy_from_slice(name.as_bytes());
+        }
+    }
+    bytes
+}
+
+/// Makes, writes, syncs and removes regions, for ever.
+async fn work(reactor: Reactor, storage: Rc<BufferedStorage>, model: Rc<RefCell<Model>>, failures: Rc<Cell<u64>>) {
+    loop {
+        let name = NAMES[reactor.random() as usize % NAMES.len()];
+        let is_there = model.borrow().regions.contains_key(name);
+        assert_eq!(storage.exists(name), is_there);
+        if !is_there {
+            storage.open(name, REGION_PAGES * PAGE, OpenMode::CreateNew).unwrap();
+            model.borrow_mut().regions.insert(name, Pages(vec![vec![0]; REGION_PAGES as usize]));
+            model.borrow_mut().before.entry(name).or_default().push(false);
+            continue;
+        }
+        let region = storage.open(name, 0, OpenMode::Existing).unwrap();
+        match reactor.random() % 16 {
+            0 if reactor.random().is_multiple_of(4) => {
+                storage.remove(name).unwrap();
+                model.borrow_mut().regions.remove(name);
+                model.borrow_mut().before.entry(name).or_default().push(true);
+            }
+            0..=2 => sync(&storage, &model, &failures).await,
+            _ => write(&reactor, &*region, name, &model),
+        }
+        if reactor.random().is_multiple_of(4) {
+            reactor.sleep(reactor.random() % 200_000).await;
+        }
+    }
+}
+
+fn write(reactor: &Reactor, region: &dyn Region, name: &'static str, model: &RefCell<Model>) {
+    let first = reactor.random() % REGION_PAGES;
+    let count = 1 + reactor.random() % (REGION_PAGES - first).min(9);
+    region.allocate(first * PAGE, count * PAGE).unwrap();
+    let mut model = model.borrow_mut();
+    model.next += 1;
+    let version = model.next;
+    for number in first..first + count {
+        let bytes = page(name, number, version);
+        match reactor.random() % 2 {
+            0 => region.write(number * PAGE, &bytes),
+            _ => {
+                // As bytes of a connection arrive.
+                // SAFETY: the page lies within the region, which nobody else writes to.
+                unsafe {
+                    let to = region.base().add((number * PAGE) as usize);
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+                }
+                region.note_received(number * PAGE, PAGE);
+            }
+        }
+        model.regions.get_mut(name).unwrap().0[number as usize].push(version);
+    }
+}
+
+/// Syncs everything at once, as a store does.
+async fn sync(storage: &Rc<BufferedStorage>, model: &RefCell<Model>, failures: &Cell<u64>) {
+    let open = |name: &&str| storage.open(name, 0, OpenMode::Existing).unwrap();
+    let names: Vec<&'static str> = model.borrow().regions.keys().copied().collect();
+    let mut syncs: Vec<_> = names.iter().map(open).map(|region| region.sync(0, region.size())).collect();
+    syncs.push(storage.sync_names());
+    let held: BTreeMap<&str, Vec<u64>> = {
+        let model = model.borrow();
+        let newest = |pages: &Pages| pages.0.iter().map(|versions| *versions.last().unwrap()).collect();
+        model.regions.iter().map(|(name, pages)| (*name, newest(pages))).collect()
+    };
+    let mut all_went = true;
+    for sync in syncs {
+        all_went &= sync.await.is_ok();
+    }
+    if !all_went {
+        failures.set(failures.get() + 1);
+        return;
+    }
+    let mut model = model.borrow_mut();
+    model.before.clear();
+    for (name, pages) in &mut model.regions {
+        for (versions, synced) in pages.0.iter_mut().zip(&held[name]) {
+            versions.retain(|version| version >= synced);
+        }
+    }
+}
+
+/// What is wrong with a region: nothing, if each page is one of its versions. Power loss may leave a mixture of sectors,
+/// whatever the device writes in one piece: a page that is changed while it is written is one. A killed process leaves
+/// the newest.
+fn judge(region: &dyn Region, name: &str, pages: &Pages, lost_power: bool) -> Option<String> {
+    (0..REGION_PAGES).find_map(|number| {
+        let mut bytes = vec![0; PAGE as usize];
+        region.read(number * PAGE, &mut bytes);
+        let versions = &pages.0[number as usize];
+        if lost_power && versions[0] == 0 {
+            // What was never written is whatever the device has there.
+            return None;
+        }
+        let left = if lost_power { &versions[..] } else { &versions[versions.len() - 1..] };
+        let possible: Vec<Vec<u8>> = left.iter().map(|version| page(name, number, *version)).collect();
+        let size = if lost_power { SECTOR } else { PAGE as usize };
+        let fits = |(at, part): (usize, &[u8])| possible.iter().any(|bytes| bytes[at * size..][..part.len()] == *part);
+        let is_possible = bytes.chunks(size).enumerate().all(fits);
+        let found: Vec<u64> = bytes.chunks(size).map(|part| u64::from_le_bytes(*part.first_chunk().unwrap())).collect();
+        (!is_possible).then(|| format!("{name}, page {number}: {found:?}, not of {left:?}"))
+    })
+}
+
+/// Several lives of one storage. What is wrong at the start of one, and how many syncs failed.
+fn lives(seed: u64, faults: DeviceFaults) -> (Option<String>, u64) {
+    let (world, node) = world(seed, faults);
+    let model = Rc::new(RefCell::new(Model::default()));
+    let failures = Rc::new(Cell::new(0));
+    let mut lost_power = false;
+    for life in 0..8 {
+        let reactor = world.reactor(node);
+        // A start that meets an error leaves everything to the next one.
+        let create = |tries: u32| life == 0 && tries == 0;
+        let storage = (0..20).map(|tries| open(&reactor, create(tries))).find(Result::is_ok).and_then(Result::ok);
+        let storage = storage.expect("not every start meets an error");
+        if let Some(found) = settle(&storage, &mut model.borrow_mut(), lost_power) {
+            return (Some(format!("life {life}: {found}")), failures.get());
+        }
+        let done = (storage, model.clone(), failures.clone());
+        reactor.spawn(Class::Data, work(reactor.clone(), done.0, done.1, done.2));
+        world.run_for(SECOND / 50 + seed % 7 * SECOND / 1000);
+        lost_power = world.reactor(node).random().is_multiple_of(2);
+        world.crash(node, if lost_power { CrashKind::PowerLoss } else { CrashKind::Kill });
+        world.restart(node);
+    }
+    (None, failures.get())
+}
+
+/// Compares what is there with the model, which goes on from it. What is wrong.
+fn settle(storage: &Rc<BufferedStorage>, model: &mut Model, lost_power: bool) -> Option<String> {
+    for name in NAMES {
+        let before = if lost_power { model.before.remove(name).unwrap_or_default() } else { Vec::new() };
+        let was_there = model.regions.contains_key(name);
+        let region = storage.open(name, 0, OpenMode::Existing).ok();
+        if was_there != region.is_some() && !before.contains(&region.is_some()) {
+            return Some(format!("{name} is{} there", if was_there { " not" } else { "" }));
+        }
+        let Some(region) = region else {
+            model.regions.remove(name);
+            continue;
+        };
+        if before.is_empty()
+            && let Some(wrong) = model.regions.get(name).and_then(|pages| judge(&*region, name, pages, lost_power))
+        {
+            return Some(wrong);
+        }
+        if !lost_power {
+            continue;
+        }
+        // What its pages are, of all that they may be, is known no more; so they are written anew.
+        region.allocate(0, REGION_PAGES * PAGE).unwrap();
+        model.next += 1;
+        let pages = model.regions.entry(name).or_insert_with(|| Pages(vec![Vec::new(); REGION_PAGES as usize]));
+        for (number, versions) in (0..).zip(&mut pages.0) {
+            region.write(number * PAGE, &page(name, number, model.next));
+            versions.push(model.next);
+        }
+        if !before.is_empty() {
+            model.before.insert(name, vec![true]);
+        }
+    }
+    None
+}
+
+/// Goal: a killed process loses nothing, and power loss nothing that was synced, whatever the device does late, in
+/// pieces, in another order, or not at all. Method: lives that end at any time, beside a model that knows for each page
+/// which versions are possible.
+#[test]
+fn what_was_synced_is_there() {
+    let mut failures = 0;
+    for seed in 0..60 {
+        let error = if seed % 3 == 0 { 40 } else { 0 };
+        let tear_size = if seed % 2 == 0 { 512 } else { 4096 };
+        let (wrong, failed) = lives(seed, DeviceFaults { tear_size, error, ..DeviceFaults::default() });
+        assert_eq!(wrong, None, "seed {seed}");
+        failures += failed;
+    }
+    assert!(failures > 10, "syncs fail: {failures}");
+}
+
+/// Goal: the test above notices a device that does not flush.
+#[test]
+fn flushes_that_do_nothing_are_noticed() {
+    let noticed = |seed| {
+        let faults = DeviceFaults { ignores_flushes: true, ..DeviceFaults::default() };
+        lives(seed, faults).0.is_some()
+    };
+    assert!((0..20).any(noticed));
+}
+
+/// Goal: what is on a device that is no store of ours, damaged, or cut short is told, and left as it is.
+#[test]
+fn devices_of_others() {
+    let (world, node) = world(1, DeviceFaults::default());
+    let reactor = world.reactor(node);
+    let storage = open(&reactor, true).unwrap();
+    let region = storage.open("one", PAGE, OpenMode::CreateNew).unwrap();
+    region.allocate(0, PAGE).unwrap();
+    region.write(0, b"bytes");
+    drop((region, storage));
+    let words = |reactor: &Reactor| {
+        let error = open(reactor, false).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+        error.to_string()
+    };
+    world.cut_device(node, DEVICE, SIZE - PAGE);
+    assert!(words(&reactor).contains("shorter"));
+    world.cut_device(node, DEVICE, SIZE);
+    assert!(open(&reactor, false).is_ok());
+    world.corrupt_device(node, DEVICE, 8, 2);
+    world.corrupt_device(node, DEVICE, super::SLOT_SIZE + 8, 2);
+    assert!(words(&reactor).contains("version 3"));
+    world.corrupt_device(node, DEVICE, 0, 1);
+    world.corrupt_device(node, DEVICE, super::SLOT_SIZE, 1);
+    let told = words(&reactor);
+    assert!(told.contains("holds no store") && told.contains(DEVICE), "{told}");
+}
