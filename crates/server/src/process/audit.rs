@@ -45,8 +45,9 @@ pub struct Audit {
     pub announced: u64,
     /// Directories but the root that this server keeps a share of, or whose shares at other servers it knows of.
     pub shares: u64,
-    /// Requests that are being worked on.
+    /// Requests that are being worked on, and their operations.
     pub active: u64,
+    pub at_work: Vec<&'static str>,
     /// Names here that a file's link count does not account for, or less than 0 for names that must be elsewhere; by
     /// file id. Over all servers they come to 0 once no intent is left (`check_links`).
     pub links: BTreeMap<u64, i64>,
@@ -93,6 +94,7 @@ pub fn audit(core: &Core) -> Audit {
         prepared: tables.prepared.len() as u64,
         tree_marks: u64::from(tables.tree.mark().is_some()),
         active: core.statistics.work_under_way(),
+        at_work: core.statistics.operations_under_way(),
         submissions: core.submissions.numbers().0,
         submissions_found_made: core.submissions.found_made(),
         numbers_left: tables.number_limit - tables.next_number,

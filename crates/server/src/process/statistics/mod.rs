@@ -508,6 +508,16 @@ impl Statistics {
         self.under_way() - standing.active - standing.qdepth
     }
 
+    /// The operations of which there are requests that were taken in and not finished.
+    pub fn operations_under_way(&self) -> Vec<&'static str> {
+        let tables = self.tables.borrow();
+        let is_busy = |operation: &Operation| {
+            let counters = &tables.operations[operation.index()];
+            counters.active + counters.qdepth > 0
+        };
+        Operation::ALL.iter().copied().filter(is_busy).map(Operation::name).collect()
+    }
+
     /// Requests that were taken in and not finished.
     pub fn under_way(&self) -> u64 {
         self.tables.borrow().operations.iter().map(|counters| counters.active + counters.qdepth).sum()
