@@ -141,9 +141,9 @@ async fn sync(storage: &Rc<BufferedStorage>, model: &RefCell<Model>, failures: &
     }
 }
 
-/// What is wrong with a region: nothing, if each page is one of its versions. Power loss may leave a mixture of sectors,
-/// whatever the device writes in one piece: a page that is changed while it is written is one. A killed process leaves
-/// the newest.
+/// What is wrong with a region: nothing, if each page is one of its versions. Power loss may leave a mixture of
+/// sectors, whatever the device writes in one piece: a page that is changed while it is written is one. A process that
+/// was killed leaves the newest.
 fn judge(region: &dyn Region, name: &str, pages: &Pages, lost_power: bool) -> Option<String> {
     (0..REGION_PAGES).find_map(|number| {
         let mut bytes = vec![0; PAGE as usize];
