@@ -5,7 +5,7 @@ use crate::call_times::Quantiles;
 use crate::meter::Meter;
 use crate::target::{fill_pattern, find_difference, mix};
 use reactor::call_clock::CallClock;
-use reactor::device::{Buffer, BufferPool, Device, DeviceError, DeviceOptions, DirectMode};
+use reactor::device::{Buffer, BufferPool, Device, DeviceError, DeviceOptions};
 use reactor::{Class, DriverKind, Reactor};
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -148,7 +148,7 @@ impl Bed<'_> {
         let said = |error: std::io::Error| error.to_string();
         let reactor = Reactor::open(driver).map_err(|error| format!("io_uring: {error}"))?;
         let (depth, writable) = (load.depth, self.is_writable);
-        let options = DeviceOptions { create: None, writable, direct: DirectMode::Auto, depth };
+        let options = DeviceOptions { writable, depth, ..DeviceOptions::default() };
         let device = reactor.open_device(self.path, &options).map_err(said)?;
         let pool = reactor.buffer_pool(load.size, load.depth).map_err(said)?;
         Ok(Opened { reactor, device, pool })

@@ -79,7 +79,7 @@ pub fn run(job: &Job, tally: &mut Tally, driver: DriverKind) -> Result<(), Strin
         Mode::Network => None,
         _ => {
             let (writable, direct, depth) = (true, DirectMode::Auto, job.depth as u32);
-            let options = DeviceOptions { create: None, writable, direct, depth };
+            let options = DeviceOptions { writable, direct, depth, ..DeviceOptions::default() };
             let open = || reactor.open_device(&job.path, &options);
             Some(door::again_while_busy(open).map_err(|error| error.to_string())?)
         }

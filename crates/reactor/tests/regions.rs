@@ -127,7 +127,7 @@ fn taken_space_is_known() {
 
 fn open_buffered(reactor: &Reactor, memory: &Path, device: &Path, create: Option<u64>) -> io::Result<BufferedStorage> {
     let device = reactor.open_device(device, &DeviceOptions { create, ..DeviceOptions::default() })?;
-    BufferedStorage::open(reactor, reactor.storage(memory)?, device)
+    BufferedStorage::open(reactor, reactor.storage(memory)?, device, 16 << 20)
 }
 
 /// Goal: regions in memory that a device keeps are there for the next process, and what was synced also where the
@@ -166,7 +166,29 @@ fn regions_that_a_device_keeps() {
         let storage = open_buffered(&reactor, &memory.0, &device, None).unwrap();
         assert!(read(&storage) == pattern, "without it there is what was synced");
         drop(storage);
-        // A file that is cut short, and one that holds something else.
+        // Memory with changes of another device is left as it is, and so is a device that somebody has.
+        {
+            let reactor = Reactor::open(kind).unwrap();
+            let storage = open_buffered(&reactor, &memory.0, &device, None).unwrap();
+            storage.open("data", 0, OpenMode::Existing).unwrap().write(0, b"since");
+        }
+        let other = disk.0.join("other");
+        let told = open_buffered(&reactor, &memory.0, &other, Some(16 << 20)).err().unwrap();
+        assert!(told.to_string().contains("changes that this device lacks"), "{told}");
+        let exclusive = DeviceOptions { exclusive: true, ..DeviceOptions::default() };
+        let held = reactor.open_device(&device, &exclusive).unwrap();
+        let told = reactor.open_device(&device, &exclusive).err().unwrap();
+        assert_eq!(told.kind(), ErrorKind::WouldBlock);
+        drop(held);
+        let storage = open_buffered(&reactor, &memory.0, &device, None).unwrap();
+        let mut found = [0; 5];
+        storage.open("data", 0, OpenMode::Existing).unwrap().read(0, &mut found);
+        assert_eq!(&found, b"since");
+        drop(storage);
+        std::fs::remove_dir_all(&memory.0).unwrap();
+        // One that is too small, one that is cut short, and one that holds something else.
+        let told = open_buffered(&reactor, &memory.0, &disk.0.join("small"), Some(2 << 20)).err().unwrap();
+        assert!(told.to_string().contains("takes 16777216"), "{told}");
         std::fs::File::options().write(true).open(&device).unwrap().set_len(2 << 20).unwrap();
         let told = open_buffered(&reactor, &memory.0, &device, None).err().unwrap();
         assert!(told.to_string().contains("shorter"), "{told}");

@@ -2,7 +2,9 @@
 //!
 //! Invariants
 //! 1. A flush speaks for a sync only if all writes of that had ended before it was handed over.
-//! 2. A flush waits for no sync that began after the first one had ended its writes for which it is made: a stream of
+//! 2. A sync ends well only if no flush has failed since it began: what the device was given then may be lost, whoever
+//!    gave it.
+//! 3. A flush waits for no sync that began after the first one had ended its writes for which it is made: a stream of
 //!    syncs holds nobody up.
 
 use crate::device::DeviceError;
@@ -28,12 +30,17 @@ pub struct FlushGate {
     writing: RefCell<BTreeSet<u64>>,
     waiting: RefCell<Vec<Rc<Waiter>>>,
     is_flushing: Cell<bool>,
+    /// Flushes that have failed, and what the last of them came to.
+    failures: Cell<u64>,
+    failure: RefCell<Option<DeviceError>>,
 }
 
 /// A sync that has begun. Its end is told by [`FlushGate::end_writes`], or when it is dropped.
 pub struct Writing {
     gate: Rc<FlushGate>,
     number: u64,
+    /// Flushes that had failed when it began.
+    failures: u64,
 }
 
 impl Drop for Writing {
@@ -51,12 +58,13 @@ impl FlushGate {
         let number = self.newest.get() + 1;
         self.newest.set(number);
         self.writing.borrow_mut().insert(number);
-        Writing { gate: self.clone(), number }
+        Writing { gate: self.clone(), number, failures: self.failures.get() }
     }
 
     /// All writes of a sync have ended: it waits for a flush. `flush` is called when one is to be made; whoever makes
     /// it asks for the group, and tells its result.
     pub async fn end_writes(self: &Rc<Self>, writing: Writing, flush: impl FnOnce()) -> Result<(), DeviceError> {
+        let failures = writing.failures;
         drop(writing);
         let (result, waker) = Default::default();
         let waiter = Rc::new(Waiter { newest: self.newest.get(), result, waker });
@@ -71,7 +79,21 @@ impl FlushGate {
                 Poll::Pending
             }
         })
-        .await
+        .await?;
+        self.check_since(failures)
+    }
+
+    /// Flushes that have failed.
+    pub fn failures(&self) -> u64 {
+        self.failures.get()
+    }
+
+    /// Errors: the last flush that failed, if there was one more than so many.
+    pub fn check_since(&self, failures: u64) -> Result<(), DeviceError> {
+        match &*self.failure.borrow() {
+            Some(error) if self.failures.get() != failures => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a flush is to be made now.
@@ -91,6 +113,10 @@ impl FlushGate {
     /// A flush has ended.
     pub fn end_flush(&self, group: FlushGroup, result: Result<(), DeviceError>) {
         self.is_flushing.set(false);
+        if let Err(error) = &result {
+            self.failures.set(self.failures.get() + 1);
+            self.failure.replace(Some(error.clone()));
+        }
         for waiter in group.0 {
             waiter.result.replace(Some(result.clone()));
             if let Some(waker) = waiter.waker.take() {

@@ -154,7 +154,9 @@ impl Label {
         for entry in self.entries.values() {
             let end = entry.size.checked_next_multiple_of(PAGE).and_then(|extent| entry.at.checked_add(extent));
             let Some(end) = end.filter(|end| *end <= self.size) else { return false };
-            let is_placed = entry.at >= REGIONS_START && entry.at.is_multiple_of(PAGE) && entry.size > 0;
+            let is_placed = entry.at >= REGIONS_START
+                && entry.size > 0
+                && [entry.at, entry.allocated, entry.written].iter().all(|number| number.is_multiple_of(PAGE));
             if !is_placed || entry.allocated.max(entry.written) > entry.extent() {
                 return false;
             }

@@ -53,6 +53,8 @@ pub(crate) struct Medium {
     /// The slot whose label the device has for good.
     durable_slot: Cell<u64>,
     is_label_changed: Cell<bool>,
+    /// Whether a region came that no label on the device has.
+    has_new_region: Cell<bool>,
     this: Weak<Medium>,
 }
 
@@ -102,6 +104,10 @@ impl Medium {
 
     /// Writes the label into the slot that does not count, and makes it count.
     async fn write_label(&self) -> Result<(), DeviceError> {
+        if self.has_new_region.replace(false) {
+            // Else it might be there before the bytes of the region, with those of an earlier one in its place.
+            self.flush_device().await.inspect_err(|_| self.has_new_region.set(true))?;
+        }
         let slot = 1 - self.durable_slot.get();
         let bytes = self.next_label().encode();
         let mut buffer = self.pool.get().await;
@@ -166,12 +172,18 @@ impl BufferedStorage {
         REGIONS_START + regions.next_multiple_of(PAGE)
     }
 
-    /// Opens what a device holds, in a memory that nobody else has meanwhile; nothing if the device is blank. Reads all
-    /// of it where the memory is of another life, which takes its time.
+    /// Opens what a device holds, in a memory that nobody else has meanwhile; nothing if the device is blank, which has
+    /// at least `size_min` bytes then. Reads all of it where there is no memory yet, which takes its time.
     ///
-    /// Errors: the device's and the memory's; `InvalidData` if the device holds something else, is damaged, or of a
-    /// version that this program does not know. Nothing is written to it then.
-    pub fn open(reactor: &Reactor, image: Rc<dyn Storage>, device: Device) -> io::Result<BufferedStorage> {
+    /// Errors: the device's and the memory's; `InvalidData` if the device holds something else, is damaged, too small,
+    /// or of a version that this program does not know; or if the memory has what another device, or an earlier life of
+    /// this one, does not have yet. Nothing is written or removed then.
+    pub fn open(
+        reactor: &Reactor,
+        image: Rc<dyn Storage>,
+        device: Device,
+        size_min: u64,
+    ) -> io::Result<BufferedStorage> {
         let pool = reactor.buffer_pool(SLOT_SIZE as usize, 1)?;
         let size = device.abilities().size / PAGE * PAGE;
         let blank = Label { version: 0, life: 0, size, entries: BTreeMap::new() };
@@ -185,9 +197,17 @@ impl BufferedStorage {
             pool,
             durable_slot: Cell::new(1),
             is_label_changed: Cell::new(true),
+            has_new_region: Cell::new(false),
             this: this.clone(),
         });
+        if medium.device.abilities().alignment() > PAGE {
+            return Err(medium.unusable("it is written in blocks of more than 4 KiB, which a store can't use"));
+        }
         let found = read_label(&medium)?;
+        if found.is_none() && size < size_min {
+            let words = format!("it has {size} bytes, and a store of this size takes {size_min}");
+            return Err(medium.unusable(&words));
+        }
         if let Some((slot, label)) = &found {
             if label.size > size {
                 return Err(medium.unusable("it is shorter than it was when its store was made"));
@@ -197,11 +217,15 @@ impl BufferedStorage {
             medium.put_label(*slot, label)?;
             let places = label.entries.values().map(|entry| (entry.at, entry.extent()));
             medium.taken.borrow_mut().extend(places);
-            medium.label.replace(label.clone());
+            medium.label.replace(Label { size, ..label.clone() });
         }
         let life = found.as_ref().map_or(0, |(_, label)| label.life);
         match found.is_some().then(|| BufferedStorage::take_over(&medium, &image, life)).transpose()?.flatten() {
             Some(storage) => Ok(storage),
+            None if holds_changes(&*image) => Err(medium.unusable(
+                "the memory of the store has changes that this device lacks, and belongs to another one, or to an \
+                 earlier life of it; name the right device, or give them up by removing that memory",
+            )),
             None => BufferedStorage::restore(medium, image),
         }
     }
@@ -222,7 +246,8 @@ impl BufferedStorage {
         let Some((slot, label)) = newest.filter(|(_, label)| label.life == life) else { return Ok(None) };
         let version = medium.label.borrow().version.max(label.version);
         medium.taken.replace(label.entries.values().map(|entry| (entry.at, entry.extent())).collect());
-        medium.label.replace(Label { version, ..label.clone() });
+        let size = medium.label.borrow().size;
+        medium.label.replace(Label { version, size, ..label.clone() });
         let storage = BufferedStorage {
             medium: medium.clone(),
             image: image.clone(),
@@ -308,6 +333,7 @@ impl BufferedStorage {
             Ok(state) => {
                 let state = self.put(name, state);
                 self.write_label();
+                self.medium.has_new_region.set(true);
                 Ok(state)
             }
             Err(error) => {
@@ -323,6 +349,18 @@ impl BufferedStorage {
     fn remove_image(&self, name: &str) {
         let _ = (self.image.remove(name), self.image.remove(&map_name(name)));
     }
+}
+
+/// Whether a memory has pages that its device lacks, as far as can be told.
+fn holds_changes(image: &dyn Storage) -> bool {
+    let is_map = |name: &&String| name.ends_with(MAP_SUFFIX);
+    let is_dirty = |name: &String| {
+        let Ok(map) = image.open(name, 0, OpenMode::Existing) else { return true };
+        let mut bytes = vec![0; map.size() as usize];
+        map.read(0, &mut bytes);
+        bytes.iter().skip(region::SET_START as usize).any(|byte| *byte != 0)
+    };
+    image.list().iter().filter(is_map).any(is_dirty)
 }
 
 fn map_name(name: &str) -> String {

@@ -29,7 +29,7 @@ const RUN_PAGES_MAX: u64 = 64;
 /// Writes of a pass under way at a time.
 const WRITES_MAX: usize = 32;
 /// Where the sets of pages begin in the region of them: after the numbers of bytes that were written and have space.
-const SET_START: u64 = 16;
+pub const SET_START: u64 = 16;
 
 /// Bytes of the set of pages of a region of so many bytes.
 pub fn map_size(size: u64) -> u64 {
@@ -152,7 +152,8 @@ impl RegionState {
     /// Writes what is dirty in a range of pages.
     async fn write_back(&self, pages: Range<u64>) -> Result<(), DeviceError> {
         self.begin_pass().await;
-        let mut under_way: VecDeque<(Range<u64>, DeviceCommand)> = VecDeque::new();
+        let gate = &self.medium.gate;
+        let mut under_way: VecDeque<(Range<u64>, u64, DeviceCommand)> = VecDeque::new();
         let (mut from, mut result) = (pages.start, Ok(()));
         loop {
             let run = self.dirty.borrow().run(from..pages.end, RUN_PAGES_MAX);
@@ -161,11 +162,13 @@ impl RegionState {
                 self.rewritten.borrow_mut().hand_on(run.clone(), &PageSet::default(), &mut PageSet::default());
                 let (offset, size) = (run.start * PAGE, (run.end - run.start) * PAGE);
                 let span = Span { region: self.image.clone(), offset, size };
-                under_way.push_back((run.clone(), self.medium.device.write_span(self.at + offset, span)));
+                let write = self.medium.device.write_span(self.at + offset, span);
+                under_way.push_back((run.clone(), gate.failures(), write));
             }
             if run.is_none() || under_way.len() >= WRITES_MAX {
-                let Some((run, write)) = under_way.pop_front() else { break };
-                match write.await {
+                let Some((run, failures, write)) = under_way.pop_front() else { break };
+                // A flush that has failed meanwhile may have taken what had ended without our having seen it.
+                match write.await.and_then(|()| gate.check_since(failures)) {
                     Ok(()) => self.note_written(run),
                     Err(error) => result = result.and(Err(error)),
                 }
@@ -278,6 +281,11 @@ impl Region for BufferedRegion {
 
     fn base(&self) -> *mut u8 {
         self.0.image.base()
+    }
+
+    fn announce(&self, offset: u64, size: u64) {
+        // Where only a part of them arrives nobody says so.
+        self.0.note_change(offset, size);
     }
 
     fn note_received(&self, offset: u64, size: u64) {

@@ -31,7 +31,7 @@ fn open(reactor: &Reactor, create: bool) -> io::Result<Rc<BufferedStorage>> {
     let image = reactor.storage("memory".as_ref())?;
     let options = DeviceOptions { create: create.then_some(SIZE), depth: 4, ..DeviceOptions::default() };
     let device = reactor.open_device(Path::new(DEVICE), &options)?;
-    BufferedStorage::open(reactor, image, device).map(Rc::new)
+    BufferedStorage::open(reactor, image, device, SIZE).map(Rc::new)
 }
 
 /// What a region may hold after power loss: for each page the versions since the one that was synced last.
@@ -79,7 +79,18 @@ async fn work(reactor: Reactor, storage: Rc<BufferedStorage>, model: Rc<RefCell<
                 model.borrow_mut().regions.remove(name);
                 model.borrow_mut().before.entry(name).or_default().push(true);
             }
-            0..=2 => sync(&storage, &model, &failures).await,
+            0..=1 => sync(storage.clone(), model.clone(), failures.clone()).await,
+            2 => {
+                // One begins while another is under way.
+                let first = sync(storage.clone(), model.clone(), failures.clone());
+                let first = reactor.spawn_joinable(Class::Data, first);
+                for _ in 0..reactor.random() % 4 {
+                    reactor.sleep(reactor.random() % 1_000_000).await;
+                    write(&reactor, &*region, name, &model);
+                }
+                sync(storage.clone(), model.clone(), failures.clone()).await;
+                first.await;
+            }
             _ => write(&reactor, &*region, name, &model),
         }
         if reactor.random().is_multiple_of(4) {
@@ -114,7 +125,7 @@ fn write(reactor: &Reactor, region: &dyn Region, name: &'static str, model: &Ref
 }
 
 /// Syncs everything at once, as a store does.
-async fn sync(storage: &Rc<BufferedStorage>, model: &RefCell<Model>, failures: &Cell<u64>) {
+async fn sync(storage: Rc<BufferedStorage>, model: Rc<RefCell<Model>>, failures: Rc<Cell<u64>>) {
     let open = |name: &&str| storage.open(name, 0, OpenMode::Existing).unwrap();
     let names: Vec<&'static str> = model.borrow().regions.keys().copied().collect();
     let mut syncs: Vec<_> = names.iter().map(open).map(|region| region.sync(0, region.size())).collect();

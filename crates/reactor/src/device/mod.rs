@@ -87,13 +87,16 @@ pub struct DeviceOptions {
     pub direct: DirectMode,
     /// Operations that are handed over at a time, at most [`DEPTH_MAX`].
     pub depth: u32,
+    /// Whether nobody else may have it so meanwhile. Errors: `WouldBlock` where somebody has, which may be the kernel
+    /// for a process that was just killed.
+    pub exclusive: bool,
 }
 
 /// The most operations of a device that are handed over at a time.
 pub const DEPTH_MAX: u32 = 1024;
 impl Default for DeviceOptions {
     fn default() -> DeviceOptions {
-        DeviceOptions { create: None, writable: true, direct: DirectMode::Auto, depth: 32 }
+        DeviceOptions { create: None, writable: true, direct: DirectMode::Auto, depth: 32, exclusive: false }
     }
 }
 

@@ -56,7 +56,15 @@ fn try_open(path: &Path, options: &DeviceOptions) -> io::Result<OpenedFile> {
             Err(error) => Err(error),
         },
     };
-    let (descriptor, tried) = opened?;
+    let (descriptor, tried) = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => ErrorKind::WouldBlock.into(),
+        _ => error,
+    })?;
+    if options.exclusive {
+        // The kernel holds it until all that was handed over has ended, also for a process that is gone.
+        // SAFETY: no pointers; the descriptor is ours.
+        check(unsafe { libc::flock(descriptor.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })?;
+    }
     let result = finish(path, descriptor, tried, options);
     if result.is_err() && options.create.is_some() {
         // Nothing half made stays behind; the error that matters is the first one.

@@ -67,12 +67,14 @@ struct Medium {
     durable: RefCell<BTreeMap<u64, Sector>>,
     cache: RefCell<BTreeMap<u64, Cached>>,
     changes: Cell<u64>,
+    /// The newest change that a flush under way speaks for.
+    flushing: Cell<u64>,
 }
 
 impl Medium {
     fn new(size: u64) -> Medium {
-        let (durable, cache, changes) = Default::default();
-        Medium { size: Cell::new(size), durable, cache, changes }
+        let (durable, cache, changes, flushing) = Default::default();
+        Medium { size: Cell::new(size), durable, cache, changes, flushing }
     }
 
     /// Copies out what processes see.
@@ -91,7 +93,12 @@ impl Medium {
         let mut whole = Box::new([0; SECTOR as usize]);
         whole[..bytes.len()].copy_from_slice(bytes);
         self.changes.set(self.changes.get() + 1);
-        self.cache.borrow_mut().insert(sector, Cached { bytes: whole, change: self.changes.get(), is_lost: false });
+        let new = Cached { bytes: whole, change: self.changes.get(), is_lost: false };
+        let old = self.cache.borrow_mut().insert(sector, new);
+        if let Some(old) = old.filter(|old| !old.is_lost && old.change <= self.flushing.get()) {
+            // A flush is to make it durable, and finds newer bytes in its place.
+            self.durable.borrow_mut().insert(sector, old.bytes);
+        }
     }
 
     /// Writes each part of `unit` bytes that `keeps` says yes to.
@@ -111,6 +118,9 @@ impl Medium {
 
     /// Makes durable what is no newer than a change, or marks it as lost.
     fn flush(&self, change: u64, failed: bool) {
+        if self.flushing.get() <= change {
+            self.flushing.set(0);
+        }
         let mut cache = self.cache.borrow_mut();
         let due: Vec<u64> =
             cache.iter().filter(|(_, cached)| cached.change <= change && !cached.is_lost).map(|(at, _)| *at).collect();
@@ -279,6 +289,7 @@ impl Devices {
                 }
             }
         }
+        self.media.borrow().values().for_each(|medium| medium.flushing.set(0));
         if kind == CrashKind::PowerLoss {
             for medium in self.media.borrow().values() {
                 medium.lose_power(universe, unit);
@@ -346,6 +357,9 @@ impl Handover for SimDeviceFile {
             let nothing = Pending { change: 0, ..pending };
             devices.pending.borrow_mut().insert((self.due(piece.kind), self.next_order()), nothing);
             return true;
+        }
+        if piece.kind == OperationKind::Flush {
+            self.medium.flushing.set(pending.change);
         }
         devices.pending.borrow_mut().insert((self.due(piece.kind), self.next_order()), pending);
         true

@@ -146,6 +146,10 @@ impl Core {
             for fetch in under_way {
                 self.wait_for_fetch(&fetch, deadline).await?;
             }
+            if self.reactor.now() >= deadline && !self.has_pieces(file, layout, pieces, is_write) {
+                // What comes goes again, for others.
+                return Err(self.late());
+            }
         }
         Ok(())
     }
@@ -210,6 +214,9 @@ impl Core {
             if !self.takes_piece(file, &piece) {
                 let fetch = self.start_fetch(file, piece.chunk_index);
                 self.wait_for_fetch(&fetch, deadline).await?;
+            }
+            if self.reactor.now() >= deadline && self.lacks_for(file, writes) {
+                return Err(self.late());
             }
         }
     }

@@ -71,9 +71,9 @@ impl Core {
     /// Brings chunks here, and says which of the parts are not whole, and why. Nothing is begun after the deadline.
     async fn stage(self: &Rc<Self>, parts: &[StagePart], deadline: Nanos) -> BTreeMap<usize, Failure> {
         let (mut failures, mut wanted) = (BTreeMap::new(), Vec::new());
-        // What has come stays until all of it has.
+        // What has come stays until all of it has, also of files that go behind only while others come.
         let range = |part: &StagePart| vec![(part.first, part.first.saturating_add(u64::from(part.count)))];
-        let _in_use: Vec<_> = parts.iter().map(|part| self.use_chunks(part.file, false, || range(part))).collect();
+        let _in_use: Vec<_> = parts.iter().map(|part| self.use_chunks(part.file, true, || range(part))).collect();
         for (number, part) in parts.iter().enumerate() {
             match self.lacking_chunks(part, deadline).await {
                 Ok(chunks) => wanted.extend(chunks.into_iter().map(|index| (number, part.file, index))),

@@ -53,6 +53,9 @@ const NAME_PAUSE_NS: Nanos = 10_000_000;
 
 /// Directory in that of the store, for the memory of a store that a device keeps.
 const DEVICE_MEMORY: &str = "buffer";
+/// How long a device may be in use by what an earlier life has handed over, and between two looks.
+const DEVICE_NS_MAX: Nanos = 5_000_000_000;
+const DEVICE_PAUSE_NS: Nanos = 20_000_000;
 /// Room for checkpoints on a device, at least.
 const CHECKPOINTS_SIZE_MIN: u64 = 64 << 20;
 
@@ -141,7 +144,7 @@ impl Server {
             None => None,
         };
         let storage = match &options.device {
-            Some(device) => open_device(reactor, device, &options)?,
+            Some(device) => open_device(reactor, device, &options).await?,
             None => directory.clone(),
         };
         let (store, tables) = open_store(reactor, storage, &options)?;
@@ -507,25 +510,39 @@ fn lock_storage(reactor: &Reactor, options: &ServerOptions) -> Result<Rc<dyn Sto
 }
 
 /// The store's regions in memory, which a device keeps.
-fn open_device(reactor: &Reactor, path: &Path, options: &ServerOptions) -> Result<Rc<dyn Storage>, StartError> {
-    let open = || {
-        let memory = reactor.storage(&options.directory.join(DEVICE_MEMORY))?;
-        if !memory.is_volatile() {
-            let words = format!("{} is not in memory, where its buffer has to be", options.directory.display());
-            return Err(std::io::Error::new(ErrorKind::InvalidInput, words));
-        }
-        let device = match reactor.open_device(path, &DeviceOptions::default()) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                // Two checkpoints at a time have a sixteenth of the store, as the journal has in memory.
-                let checkpoints = (options.store_size / 16).max(CHECKPOINTS_SIZE_MIN);
-                let size = BufferedStorage::device_size(options.store_size + options.journal_size + checkpoints);
-                reactor.open_device(path, &DeviceOptions { create: Some(size), ..DeviceOptions::default() })?
+async fn open_device(reactor: &Reactor, path: &Path, options: &ServerOptions) -> Result<Rc<dyn Storage>, StartError> {
+    let failed = |words: String| StartError::Device(std::io::Error::new(ErrorKind::InvalidInput, words));
+    let memory = reactor.storage(&options.directory.join(DEVICE_MEMORY)).map_err(StartError::Device)?;
+    if !memory.is_volatile() {
+        let directory = options.directory.display();
+        return Err(failed(format!("{directory} is not in memory, where its buffer has to be")));
+    }
+    // Two checkpoints at a time have a sixteenth of the store, as the journal has in memory.
+    let checkpoints = (options.store_size / 16).max(CHECKPOINTS_SIZE_MIN);
+    let size = BufferedStorage::device_size(options.store_size + options.journal_size + checkpoints);
+    let limit = reactor.now() + DEVICE_NS_MAX;
+    let device = loop {
+        let existing = DeviceOptions { exclusive: true, ..DeviceOptions::default() };
+        match reactor.open_device(path, &existing) {
+            Ok(device) => break device,
+            Err(error) if error.kind() == ErrorKind::NotFound && memory.list().is_empty() => {
+                let new = DeviceOptions { create: Some(size), ..existing };
+                break reactor.open_device(path, &new).map_err(StartError::Device)?;
             }
-            opened => opened?,
-        };
-        BufferedStorage::open(reactor, memory, device)
+            Err(error) if error.kind() == ErrorKind::WouldBlock && reactor.now() < limit => {
+                reactor.sleep(DEVICE_PAUSE_NS).await;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(failed(format!("{} is in use by another server, or mounted", path.display())));
+            }
+            Err(error) => return Err(StartError::Device(error)),
+        }
     };
-    open().map(|storage| Rc::new(storage) as Rc<dyn Storage>).map_err(StartError::Device)
+    if device.abilities().is_volatile {
+        return Err(failed(format!("{} is in memory itself; name a file or block device of a disk", path.display())));
+    }
+    let storage = BufferedStorage::open(reactor, memory, device, size).map_err(StartError::Device)?;
+    Ok(Rc::new(storage))
 }
 
 fn listen_for_metrics(reactor: &Reactor, port: u16) -> Result<Listener, StartError> {

@@ -185,7 +185,7 @@ impl Core {
         deadline: Nanos,
     ) -> Result<(), Failure> {
         let pieces = || ranges_of(writes.iter().filter_map(ChunkWrite::piece).map(|piece| piece.chunk_index));
-        let _chunk_use = self.use_chunks(file, false, pieces);
+        let _chunk_use = self.use_chunks(file, true, pieces);
         let mut rounds = Rounds::default();
         loop {
             // Whatever is here stays here, so that this holds after the next waits.
