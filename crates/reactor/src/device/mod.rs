@@ -87,8 +87,8 @@ pub struct DeviceOptions {
     pub direct: DirectMode,
     /// Operations that are handed over at a time, at most [`DEPTH_MAX`].
     pub depth: u32,
-    /// Whether nobody else may have it so meanwhile. Errors: `WouldBlock` where somebody has, which may be the kernel
-    /// for a process that was just killed.
+    /// Whether nobody else may have it so meanwhile. Errors: `WouldBlock` where somebody has, `ResourceBusy` for a
+    /// block device; it may be the kernel for a process that was just killed.
     pub exclusive: bool,
 }
 

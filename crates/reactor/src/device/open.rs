@@ -56,10 +56,7 @@ fn try_open(path: &Path, options: &DeviceOptions) -> io::Result<OpenedFile> {
             Err(error) => Err(error),
         },
     };
-    let (descriptor, tried) = opened.map_err(|error| match error.raw_os_error() {
-        Some(libc::EBUSY) => ErrorKind::WouldBlock.into(),
-        _ => error,
-    })?;
+    let (descriptor, tried) = opened?;
     if options.exclusive {
         // The kernel holds it until all that was handed over has ended, also for a process that is gone.
         // SAFETY: no pointers; the descriptor is ours.

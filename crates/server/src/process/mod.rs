@@ -521,6 +521,7 @@ async fn open_device(reactor: &Reactor, path: &Path, options: &ServerOptions) ->
     let checkpoints = (options.store_size / 16).max(CHECKPOINTS_SIZE_MIN);
     let size = BufferedStorage::device_size(options.store_size + options.journal_size + checkpoints);
     let limit = reactor.now() + DEVICE_NS_MAX;
+    let is_in_use = |error: &std::io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ResourceBusy);
     let device = loop {
         let existing = DeviceOptions { exclusive: true, ..DeviceOptions::default() };
         match reactor.open_device(path, &existing) {
@@ -529,10 +530,8 @@ async fn open_device(reactor: &Reactor, path: &Path, options: &ServerOptions) ->
                 let new = DeviceOptions { create: Some(size), ..existing };
                 break reactor.open_device(path, &new).map_err(StartError::Device)?;
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock && reactor.now() < limit => {
-                reactor.sleep(DEVICE_PAUSE_NS).await;
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            Err(error) if is_in_use(&error) && reactor.now() < limit => reactor.sleep(DEVICE_PAUSE_NS).await,
+            Err(error) if is_in_use(&error) => {
                 return Err(failed(format!("{} is in use by another server, or mounted", path.display())));
             }
             Err(error) => return Err(StartError::Device(error)),
