@@ -13,7 +13,8 @@
 //! 2. A label on the device that is known to be there for good is not written over: the other slot is, until a flush
 //!    has succeeded after it.
 //! 3. The label that a flush makes durable says of each region at least what a sync that it speaks for has written.
-//! 4. In memory the label has a region before anybody gets it, and not any more before anything of it goes.
+//! 4. The space of a region that was removed is used again when a label without it is on the device for good.
+//! 5. In memory the label has a region before anybody gets it, and not any more before anything of it goes.
 
 mod flush;
 mod label;
@@ -47,13 +48,15 @@ pub(crate) struct Medium {
     label: RefCell<Label>,
     /// Ranges of the device that are in use: where each begins, and its bytes.
     taken: RefCell<BTreeMap<u64, u64>>,
+    /// Those of them that nobody uses any more, but for a label on the device.
+    leaving: RefCell<Vec<u64>>,
     regions: RefCell<BTreeMap<String, Weak<RegionState>>>,
     /// Memory for labels on their way to the device.
     pool: BufferPool,
     /// The slot whose label the device has for good.
     durable_slot: Cell<u64>,
     is_label_changed: Cell<bool>,
-    /// Whether a region came that no label on the device has.
+    /// Whether there may be a region that no label on the device has.
     has_new_region: Cell<bool>,
     this: Weak<Medium>,
 }
@@ -64,9 +67,11 @@ impl Medium {
         self.is_label_changed.set(true);
     }
 
-    /// A range of the device is in use no more.
+    /// A range of the device is in use no more. It is free when a label is on the device for good that says so: an
+    /// older one would show it after power loss, with whatever has come into its place.
     pub fn free(&self, at: u64) {
-        self.taken.borrow_mut().remove(&at);
+        self.leaving.borrow_mut().push(at);
+        self.note_label_change();
     }
 
     /// Makes durable what a sync has written.
@@ -109,12 +114,19 @@ impl Medium {
             self.flush_device().await.inspect_err(|_| self.has_new_region.set(true))?;
         }
         let slot = 1 - self.durable_slot.get();
-        let bytes = self.next_label().encode();
+        let (bytes, left) = (self.next_label().encode(), self.leaving.take());
         let mut buffer = self.pool.get().await;
         buffer[..bytes.len()].copy_from_slice(&bytes);
-        self.device.write(slot * SLOT_SIZE, buffer, bytes.len()).await.0?;
-        self.flush_device().await?;
+        let written = async {
+            self.device.write(slot * SLOT_SIZE, buffer, bytes.len()).await.0?;
+            self.flush_device().await
+        };
+        if let Err(error) = written.await {
+            self.leaving.borrow_mut().extend(left);
+            return Err(error);
+        }
         self.durable_slot.set(slot);
+        self.taken.borrow_mut().retain(|at, _| !left.contains(at));
         Ok(())
     }
 
@@ -193,11 +205,13 @@ impl BufferedStorage {
             gate: Rc::default(),
             label: RefCell::new(blank),
             taken: RefCell::default(),
+            leaving: RefCell::default(),
             regions: RefCell::default(),
             pool,
             durable_slot: Cell::new(1),
             is_label_changed: Cell::new(true),
-            has_new_region: Cell::new(false),
+            // A life that was killed may have made one.
+            has_new_region: Cell::new(true),
             this: this.clone(),
         });
         if medium.device.abilities().alignment() > PAGE {
@@ -245,7 +259,10 @@ impl BufferedStorage {
         let newest = (0..2).filter(|_| is_whole).filter_map(read).max_by_key(|(_, label)| label.version);
         let Some((slot, label)) = newest.filter(|(_, label)| label.life == life) else { return Ok(None) };
         let version = medium.label.borrow().version.max(label.version);
-        medium.taken.replace(label.entries.values().map(|entry| (entry.at, entry.extent())).collect());
+        // What the device's own label has, and this one has not, is there until another label is.
+        let is_gone = |at: &u64| !label.entries.values().any(|entry| entry.at == *at);
+        medium.leaving.borrow_mut().extend(medium.taken.borrow().keys().copied().filter(is_gone));
+        medium.taken.borrow_mut().extend(label.entries.values().map(|entry| (entry.at, entry.extent())));
         let size = medium.label.borrow().size;
         medium.label.replace(Label { version, size, ..label.clone() });
         let storage = BufferedStorage {

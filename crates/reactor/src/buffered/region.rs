@@ -7,7 +7,7 @@
 //!    device may have lost it for good.
 //! 2. One pass at a time writes pages of a region, and the next begins when all writes of the one before have ended:
 //!    no write of older bytes lands after one of newer ones.
-//! 3. The device's space of a region that was removed is used again when nobody has the region, and no write of it is
+//! 3. The device's space of a region that was removed is given up when nobody has the region, and no write of it is
 //!    under way.
 
 use super::Medium;

@@ -42,9 +42,9 @@ struct Pages(Vec<Vec<u64>>);
 #[derive(Default)]
 struct Model {
     regions: BTreeMap<&'static str, Pages>,
-    /// Whether a name stood for something, at any time since names were last synced: of those that are in here, nothing
-    /// is known after power loss but that.
-    before: BTreeMap<&'static str, Vec<bool>>,
+    /// What a name stood for before each change since names were last synced; nothing for none. Of those that are in
+    /// here little is known after power loss.
+    before: BTreeMap<&'static str, Vec<Option<Pages>>>,
     next: u64,
 }
 
@@ -69,15 +69,15 @@ async fn work(reactor: Reactor, storage: Rc<BufferedStorage>, model: Rc<RefCell<
         if !is_there {
             storage.open(name, REGION_PAGES * PAGE, OpenMode::CreateNew).unwrap();
             model.borrow_mut().regions.insert(name, Pages(vec![vec![0]; REGION_PAGES as usize]));
-            model.borrow_mut().before.entry(name).or_default().push(false);
+            model.borrow_mut().before.entry(name).or_default().push(None);
             continue;
         }
         let region = storage.open(name, 0, OpenMode::Existing).unwrap();
         match reactor.random() % 16 {
             0 if reactor.random().is_multiple_of(4) => {
                 storage.remove(name).unwrap();
-                model.borrow_mut().regions.remove(name);
-                model.borrow_mut().before.entry(name).or_default().push(true);
+                let gone = model.borrow_mut().regions.remove(name);
+                model.borrow_mut().before.entry(name).or_default().push(gone);
             }
             0..=1 => sync(storage.clone(), model.clone(), failures.clone()).await,
             2 => {
@@ -205,16 +205,21 @@ fn settle(storage: &Rc<BufferedStorage>, model: &mut Model, lost_power: bool) ->
         let before = if lost_power { model.before.remove(name).unwrap_or_default() } else { Vec::new() };
         let was_there = model.regions.contains_key(name);
         let region = storage.open(name, 0, OpenMode::Existing).ok();
-        if was_there != region.is_some() && !before.contains(&region.is_some()) {
+        let could_be = |is_there: bool| before.iter().any(|before| before.is_some() == is_there);
+        if was_there != region.is_some() && !could_be(region.is_some()) {
             return Some(format!("{name} is{} there", if was_there { " not" } else { "" }));
         }
         let Some(region) = region else {
             model.regions.remove(name);
             continue;
         };
-        if before.is_empty()
-            && let Some(wrong) = model.regions.get(name).and_then(|pages| judge(&*region, name, pages, lost_power))
-        {
+        // One that was there when names were synced is as it was left, also where it was removed since.
+        let known = match &*before {
+            [] => model.regions.get(name),
+            [removed] => removed.as_ref(),
+            _ => None,
+        };
+        if let Some(wrong) = known.and_then(|pages| judge(&*region, name, pages, lost_power)) {
             return Some(wrong);
         }
         if !lost_power {
@@ -229,7 +234,9 @@ fn settle(storage: &Rc<BufferedStorage>, model: &mut Model, lost_power: bool) ->
             versions.push(model.next);
         }
         if !before.is_empty() {
-            model.before.insert(name, vec![true]);
+            // Its pages may be those of before until it is synced.
+            let anything = Pages(vec![vec![0]; REGION_PAGES as usize]);
+            model.before.insert(name, vec![Some(anything.clone()), Some(anything)]);
         }
     }
     None

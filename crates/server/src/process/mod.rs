@@ -517,7 +517,7 @@ async fn open_device(reactor: &Reactor, path: &Path, options: &ServerOptions) ->
         let directory = options.directory.display();
         return Err(failed(format!("{directory} is not in memory, where its buffer has to be")));
     }
-    // Two checkpoints at a time have a sixteenth of the store, as the journal has in memory.
+    // Three checkpoints at a time, one of which is gone already, have a sixteenth of the store.
     let checkpoints = (options.store_size / 16).max(CHECKPOINTS_SIZE_MIN);
     let size = BufferedStorage::device_size(options.store_size + options.journal_size + checkpoints);
     let limit = reactor.now() + DEVICE_NS_MAX;
