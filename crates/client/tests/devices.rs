@@ -3,7 +3,7 @@
 
 use client::{CLUSTER_FILE_NAME, Client, Cluster, OpenHow, Options};
 use reactor::{DriverKind, Reactor};
-use server::{ReadLeasing, Server, ServerOptions, StartError};
+use server::{DeviceStore, ReadLeasing, Server, ServerOptions, StartError};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ fn server_process() {
         read_leasing: ReadLeasing::default(),
         bounds: server::Bounds::default(),
         pages_note: String::new(),
-        device: Some(device.into()),
+        device: Some(DeviceStore { path: device.into(), buffer: 8 << 20 }),
         metrics_port: None,
         backing: None,
         flushing: server::Flushing::default(),

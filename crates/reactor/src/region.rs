@@ -3,8 +3,9 @@
 //! Invariants
 //! 1. No reference into a region is ever handed out: a peer's bytes arrive in it asynchronously. Access is by offset.
 //! 2. Space is allocated (`Region::allocate`) before it is written; a hole in a full tmpfs would be a SIGBUS.
-//! 3. A region is never shrunk and never punched while it is mapped.
+//! 3. A region is never shrunk while it is mapped, and punched (`Region::release`) only where nobody has a byte.
 
+use crate::buffered::PagePin;
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -49,6 +50,23 @@ pub trait Storage {
     fn sync_names(&self) -> LocalFuture<io::Result<()>>;
 }
 
+/// Pages (of 4 KiB, counted from the start of the region) that somebody is about to touch, in a region of which only a
+/// part is in memory. Ranges may overlap; what is in both lists counts as filled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageNeed {
+    /// Those with bytes that count.
+    pub filled: Vec<Range<u64>>,
+    /// Those of which no byte counts that is not about to be written.
+    pub fresh: Vec<Range<u64>>,
+}
+
+impl PageNeed {
+    /// Whether it names no page.
+    pub fn is_empty(&self) -> bool {
+        self.filled.is_empty() && self.fresh.is_empty()
+    }
+}
+
 /// A mapped file of fixed size. Offsets and sizes are bytes; a range outside the region is a bug of the caller and
 /// asserts.
 pub trait Region {
@@ -82,6 +100,26 @@ pub trait Region {
     fn note_received(&self, offset: u64, size: u64);
     /// Makes the range durable as far as the medium can; resolves at once on volatile media.
     fn sync(&self, offset: u64, size: u64) -> LocalFuture<io::Result<()>>;
+    /// Whether only a part of it is in memory at a time: then a page is pinned before any byte of it is read or
+    /// written, and until that is over.
+    fn is_partial(&self) -> bool {
+        false
+    }
+    /// Pins pages if they are in memory, and there is room for the fresh ones, now.
+    fn try_pin(&self, _need: &PageNeed) -> Option<PagePin> {
+        Some(PagePin::default())
+    }
+    /// Pins pages when they are in memory: they are read, and others make room. Errors: the medium's, `StorageFull`.
+    fn pin(&self, _need: PageNeed) -> LocalFuture<io::Result<PagePin>> {
+        Box::pin(std::future::ready(Ok(PagePin::default())))
+    }
+    /// Whether a range is in memory.
+    fn is_resident(&self, _offset: u64, _size: u64) -> bool {
+        true
+    }
+    /// Tells that what whole pages hold counts no more, until they are written to again; where that frees memory, it
+    /// may be anything then.
+    fn release(&self, _offset: u64, _size: u64) {}
     /// Whether the medium forgets at power loss (tmpfs).
     fn is_volatile(&self) -> bool;
     /// Bytes of the largest pages that what was allocated lies on. Asking takes milliseconds.

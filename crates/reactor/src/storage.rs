@@ -319,6 +319,18 @@ impl Region for MappedRegion {
         self.sync.sync(&self.file)
     }
 
+    fn release(&self, offset: u64, size: u64) {
+        let from = self.at(offset, size);
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: advice about our own mapping, and a hole in our own file where nobody has a byte. What can't be done
+        // costs memory and nothing else.
+        unsafe {
+            // A huge page would bring back what is given up here.
+            libc::madvise(from.cast(), size as usize, libc::MADV_NOHUGEPAGE);
+            libc::fallocate(self.file.as_raw_fd(), mode, offset as libc::off_t, size as libc::off_t);
+        }
+    }
+
     fn page_size(&self) -> u64 {
         crate::pages::page_size_at(self.base)
     }

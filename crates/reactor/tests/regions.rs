@@ -127,7 +127,7 @@ fn taken_space_is_known() {
 
 fn open_buffered(reactor: &Reactor, memory: &Path, device: &Path, create: Option<u64>) -> io::Result<BufferedStorage> {
     let device = reactor.open_device(device, &DeviceOptions { create, ..DeviceOptions::default() })?;
-    BufferedStorage::open(reactor, reactor.storage(memory)?, device, 16 << 20)
+    BufferedStorage::open(reactor, reactor.storage(memory)?, device, 16 << 20, None)
 }
 
 /// Goal: regions in memory that a device keeps are there for the next process, and what was synced also where the

@@ -23,7 +23,8 @@ pub use backing::{BackingFault, HiddenName, conflict as backing_conflict};
 pub use process::Server;
 pub use process::audit::{Audit, check_links};
 pub use process::options::{
-    Bounds, ConflictPolicy, EntryKeeping, FlushPolicy, Flushing, ReadLeasing, ServerOptions, StartError, Transport,
+    Bounds, ConflictPolicy, DeviceStore, EntryKeeping, FlushPolicy, Flushing, ReadLeasing, ServerOptions, StartError,
+    Transport,
 };
 pub use sessions::throttle::HOLD_NS_MAX;
 pub use store::JournalGrowth;

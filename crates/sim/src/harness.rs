@@ -212,7 +212,10 @@ impl Harness {
             read_leasing: self.profile.read_leasing,
             bounds: self.profile.bounds,
             pages_note: String::new(),
-            device: self.profile.is_on_devices().then(|| PathBuf::from(DEVICE)),
+            device: self
+                .profile
+                .is_on_devices()
+                .then(|| server::DeviceStore { path: PathBuf::from(DEVICE), buffer: self.profile.buffer }),
             metrics_port: None,
             backing: self.profile.backing.then(|| PathBuf::from(behind::SITE)),
             flushing: carried::flushing(&self.profile),

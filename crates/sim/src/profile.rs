@@ -162,6 +162,8 @@ pub struct Profile {
     pub stable_media: bool,
     /// Whether those are devices, with the stores in memory.
     pub devices: bool,
+    /// Bytes of data that servers have in memory at most then.
+    pub buffer: u64,
     /// Whether servers with their store in memory lend it to some of their clients, to read from.
     pub short_circuit: bool,
     /// Whether some clients reach the servers through one of them.
@@ -303,6 +305,7 @@ impl Profile {
             latency: (latency_min, latency_min * random.between(1, 20)),
             stable_media,
             devices,
+            buffer: *Random::new(seed ^ 0x6275_6666).choose(&[256 << 10, 1 << 20, 4 << 20, STORE_SIZE]),
             short_circuit: Random::new(seed ^ 0x006c_656e_7400).percent(60),
             relaying: Random::new(seed ^ 0x7265_6c61_7900).percent(35),
             keepers: Random::new(seed ^ 0x6b65_7074).percent(25),

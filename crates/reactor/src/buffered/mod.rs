@@ -1,5 +1,6 @@
-//! Storage in memory that is kept on a device: each region lies in memory as a whole, where it is read and written by
-//! address, and a sync writes the pages that have changed to the device, past the kernel's page cache.
+//! Storage in memory that is kept on a device: each region lies in memory, as a whole or, one of them, a part at a time
+//! (`residency.rs`), where it is read and written by address, and a sync writes the pages that have changed to the
+//! device, past the kernel's page cache.
 //!
 //! The memory is a storage of its own that outlives the process but not a loss of power (a directory of a tmpfs). A
 //! start that finds it goes on with it, so a killed process loses nothing. One that does not, or finds memory that
@@ -20,6 +21,7 @@ mod flush;
 mod label;
 mod pages;
 mod region;
+mod residency;
 #[cfg(test)]
 mod tests;
 
@@ -29,15 +31,27 @@ use crate::{Class, Reactor};
 use flush::{FlushGate, Writing};
 use label::{Label, PAGE, REGIONS_START, SLOT_SIZE, SlotFault};
 use region::{BufferedRegion, RegionState, map_size};
+use residency::Residency;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::rc::{Rc, Weak};
 
+pub use residency::PagePin;
+
 /// The label's copy in memory.
 const NAME_LABEL: &str = "label";
 /// What the name of a region's set of pages ends with.
 const MAP_SUFFIX: &str = ".map";
+
+/// A region of which only a part is in memory at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartialRegion {
+    /// Its name.
+    pub name: String,
+    /// Bytes of it that are in memory at most.
+    pub memory: u64,
+}
 
 /// What all regions of a storage share.
 pub(crate) struct Medium {
@@ -51,6 +65,8 @@ pub(crate) struct Medium {
     /// Those of them that nobody uses any more, but for a label on the device.
     leaving: RefCell<Vec<u64>>,
     regions: RefCell<BTreeMap<String, Weak<RegionState>>>,
+    /// Those without a name that somebody may still have.
+    removed: RefCell<Vec<Weak<RegionState>>>,
     /// Memory for labels on their way to the device.
     pool: BufferPool,
     /// The slot whose label the device has for good.
@@ -130,8 +146,15 @@ impl Medium {
         Ok(())
     }
 
+    /// Those that have a name, and those that somebody still has.
+    fn open_regions(&self) -> Vec<Rc<RegionState>> {
+        let mut removed = self.removed.borrow_mut();
+        removed.retain(|region| region.strong_count() > 0);
+        self.regions.borrow().values().chain(&*removed).filter_map(Weak::upgrade).collect()
+    }
+
     async fn flush_device(&self) -> Result<(), DeviceError> {
-        let open: Vec<Rc<RegionState>> = self.regions.borrow().values().filter_map(Weak::upgrade).collect();
+        let open = self.open_regions();
         open.iter().for_each(|region| region.begin_flush());
         let result = self.device.flush().await;
         open.iter().for_each(|region| region.end_flush(result.is_ok()));
@@ -176,6 +199,7 @@ pub struct BufferedStorage {
     next_slot: Cell<u64>,
     regions: RefCell<BTreeMap<String, Rc<RegionState>>>,
     life: u128,
+    partial: Option<PartialRegion>,
 }
 
 impl BufferedStorage {
@@ -185,7 +209,8 @@ impl BufferedStorage {
     }
 
     /// Opens what a device holds, in a memory that nobody else has meanwhile; nothing if the device is blank, which has
-    /// at least `size_min` bytes then. Reads all of it where there is no memory yet, which takes its time.
+    /// at least `size_min` bytes then. Where there is no memory yet it reads all but the partial region, which takes a
+    /// while.
     ///
     /// Errors: the device's and the memory's; `InvalidData` if the device holds something else, is damaged, too small,
     /// or of a version that this program does not know; or if the memory has what another device, or an earlier life of
@@ -195,6 +220,7 @@ impl BufferedStorage {
         image: Rc<dyn Storage>,
         device: Device,
         size_min: u64,
+        partial: Option<PartialRegion>,
     ) -> io::Result<BufferedStorage> {
         let pool = reactor.buffer_pool(SLOT_SIZE as usize, 1)?;
         let size = device.abilities().size / PAGE * PAGE;
@@ -207,6 +233,7 @@ impl BufferedStorage {
             taken: RefCell::default(),
             leaving: RefCell::default(),
             regions: RefCell::default(),
+            removed: RefCell::default(),
             pool,
             durable_slot: Cell::new(1),
             is_label_changed: Cell::new(true),
@@ -234,18 +261,28 @@ impl BufferedStorage {
             medium.label.replace(Label { size, ..label.clone() });
         }
         let life = found.as_ref().map_or(0, |(_, label)| label.life);
-        match found.is_some().then(|| BufferedStorage::take_over(&medium, &image, life)).transpose()?.flatten() {
+        match found
+            .is_some()
+            .then(|| BufferedStorage::take_over(&medium, &image, life, &partial))
+            .transpose()?
+            .flatten()
+        {
             Some(storage) => Ok(storage),
             None if holds_changes(&*image) => Err(medium.unusable(
                 "the memory of the store has changes that this device lacks, and belongs to another one, or to an \
                  earlier life of it; name the right device, or give them up by removing that memory",
             )),
-            None => BufferedStorage::restore(medium, image),
+            None => BufferedStorage::restore(medium, image, partial),
         }
     }
 
     /// Goes on with memory that belongs to the device. Nothing if it does not.
-    fn take_over(medium: &Rc<Medium>, image: &Rc<dyn Storage>, life: u128) -> io::Result<Option<BufferedStorage>> {
+    fn take_over(
+        medium: &Rc<Medium>,
+        image: &Rc<dyn Storage>,
+        life: u128,
+        partial: &Option<PartialRegion>,
+    ) -> io::Result<Option<BufferedStorage>> {
         if !image.exists(NAME_LABEL) {
             return Ok(None);
         }
@@ -272,25 +309,30 @@ impl BufferedStorage {
             next_slot: Cell::new(1 - slot),
             regions: RefCell::default(),
             life,
+            partial: partial.clone(),
         };
         storage.remove_leftovers()?;
         for (name, entry) in label.entries {
             let map = image.open(&map_name(&name), 0, OpenMode::Existing)?;
             let region = image.open(&name, 0, OpenMode::Existing)?;
-            storage.put(&name, RegionState::new(medium, entry, region, map));
+            storage.put(&name, RegionState::new(medium, entry, region, map, storage.residency(&name)));
         }
         Ok(Some(storage))
     }
 
     /// Begins a new life of the memory, with what the device has.
-    fn restore(medium: Rc<Medium>, image: Rc<dyn Storage>) -> io::Result<BufferedStorage> {
+    fn restore(
+        medium: Rc<Medium>,
+        image: Rc<dyn Storage>,
+        partial: Option<PartialRegion>,
+    ) -> io::Result<BufferedStorage> {
         image.list().iter().try_for_each(|name| image.remove(name))?;
         let life = u128::from(medium.reactor.random()) << 64 | u128::from(medium.reactor.random()) | 1;
         medium.label.borrow_mut().life = life;
         let slots = image.open(NAME_LABEL, 2 * SLOT_SIZE, OpenMode::CreateNew)?;
         slots.allocate(0, 2 * SLOT_SIZE)?;
         let (next_slot, regions) = Default::default();
-        let storage = BufferedStorage { medium, image, slots, next_slot, regions, life };
+        let storage = BufferedStorage { medium, image, slots, next_slot, regions, life, partial };
         let entries = storage.medium.label.borrow().entries.clone();
         for (name, entry) in entries {
             let state = storage.make_image(&name, entry)?;
@@ -315,7 +357,12 @@ impl BufferedStorage {
         let map = self.image.open(&map_name(name), map_size(entry.size), OpenMode::CreateNew)?;
         map.allocate(0, map.size())?;
         let region = self.image.open(name, entry.extent(), OpenMode::CreateNew)?;
-        Ok(RegionState::new(&self.medium, entry, region, map))
+        Ok(RegionState::new(&self.medium, entry, region, map, self.residency(name)))
+    }
+
+    fn residency(&self, name: &str) -> Option<Residency> {
+        let partial = self.partial.as_ref().filter(|partial| partial.name == name);
+        partial.map(|partial| Residency::new(partial.memory))
     }
 
     fn put(&self, name: &str, state: RegionState) -> Rc<RegionState> {
@@ -436,7 +483,8 @@ impl Storage for BufferedStorage {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let state = self.regions.borrow_mut().remove(name).ok_or(ErrorKind::NotFound)?;
-        self.medium.regions.borrow_mut().remove(name);
+        let nameless = self.medium.regions.borrow_mut().remove(name);
+        self.medium.removed.borrow_mut().extend(nameless);
         self.medium.label.borrow_mut().entries.remove(name);
         state.note_removed();
         self.write_label();

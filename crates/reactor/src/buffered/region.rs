@@ -1,4 +1,5 @@
-//! A region of a buffered storage: all of it in memory, with a set of the pages that the device lacks.
+//! A region of a buffered storage: all of it in memory, or a part at a time (`residency.rs`), with a set of the pages
+//! that the device lacks.
 //!
 //! Invariants
 //! 1. A page is in `dirty`, and in the map, before a byte of it is changed by a call, and before whoever received bytes
@@ -13,9 +14,10 @@
 use super::Medium;
 use super::label::{Entry, PAGE};
 use super::pages::{PageSet, WORD_PAGES};
+use super::residency::{PagePin, Residency, end_error};
 use crate::Class;
 use crate::device::{DeviceCommand, DeviceError};
-use crate::region::{LocalFuture, Region, Span};
+use crate::region::{LocalFuture, PageNeed, Region, Span};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -25,9 +27,9 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 /// Pages that one write has at most: 256 KiB.
-const RUN_PAGES_MAX: u64 = 64;
+pub const RUN_PAGES_MAX: u64 = 64;
 /// Writes of a pass under way at a time.
-const WRITES_MAX: usize = 32;
+pub const WRITES_MAX: usize = 32;
 /// Where the sets of pages begin in the region of them: after the numbers of bytes that were written and have space.
 pub const SET_START: u64 = 16;
 
@@ -38,20 +40,22 @@ pub fn map_size(size: u64) -> u64 {
 
 /// What all that have a region open share.
 pub struct RegionState {
-    medium: Rc<Medium>,
+    pub medium: Rc<Medium>,
     /// Where it is on the device.
-    at: u64,
+    pub at: u64,
     /// Its size as it was asked for; in memory it has whole pages.
     size: u64,
-    image: Rc<dyn Region>,
+    pub image: Rc<dyn Region>,
     map: Rc<dyn Region>,
     /// Pages that the device lacks.
-    dirty: RefCell<PageSet>,
+    pub dirty: RefCell<PageSet>,
     /// Pages that it was given since the last flush began, and before it.
-    unflushed: RefCell<PageSet>,
-    flushing: RefCell<PageSet>,
+    pub unflushed: RefCell<PageSet>,
+    pub flushing: RefCell<PageSet>,
     /// All of these; `map` has the same.
-    mapped: RefCell<PageSet>,
+    pub mapped: RefCell<PageSet>,
+    /// Which pages are in memory, where not all are.
+    pub residency: Option<Residency>,
     /// Pages that were changed since the pass that is under way handed them over.
     rewritten: RefCell<PageSet>,
     has_pass: Cell<bool>,
@@ -62,8 +66,15 @@ pub struct RegionState {
 }
 
 impl RegionState {
-    /// A region whose memory is there; what its map says of it holds.
-    pub fn new(medium: &Rc<Medium>, entry: Entry, image: Rc<dyn Region>, map: Rc<dyn Region>) -> RegionState {
+    /// A region whose memory is there; what its map says of it holds. With `residency`, pages that the device has are
+    /// in memory no more.
+    pub fn new(
+        medium: &Rc<Medium>,
+        entry: Entry,
+        image: Rc<dyn Region>,
+        map: Rc<dyn Region>,
+        residency: Option<Residency>,
+    ) -> RegionState {
         let number = |at: u64| {
             let mut bytes = [0; 8];
             map.read(at, &mut bytes);
@@ -75,7 +86,7 @@ impl RegionState {
             dirty.load(word, bits);
             mapped.load(word, bits);
         }
-        RegionState {
+        let state = RegionState {
             medium: medium.clone(),
             at: entry.at,
             size: entry.size,
@@ -91,7 +102,10 @@ impl RegionState {
             has_pass: Cell::new(false),
             waiting: RefCell::default(),
             is_removed: Cell::new(false),
-        }
+            residency,
+        };
+        state.begin_residency();
+        state
     }
 
     /// What the label says of it.
@@ -108,16 +122,18 @@ impl RegionState {
     pub fn restore(&self) -> io::Result<()> {
         const STEP: u64 = 1 << 20;
         let (allocated, written) = (self.allocated.get(), self.written.get());
-        self.image.allocate(0, allocated.max(written))?;
         self.note_number(0, written);
         self.note_number(8, allocated);
+        if self.residency.is_some() {
+            return Ok(());
+        }
+        self.image.allocate(0, allocated.max(written))?;
         for offset in (0..written).step_by(STEP as usize) {
             let size = STEP.min(written - offset);
             let span = Span { region: self.image.clone(), offset, size };
             let count = self.medium.device.read_span_blocking(self.at + offset, &span)?;
             if count as u64 != size {
-                let words = format!("{} ends within what it should hold", self.medium.device.path().display());
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, words));
+                return Err(end_error(self.medium.device.path(), self.at + offset + count as u64));
             }
         }
         Ok(())
@@ -127,7 +143,7 @@ impl RegionState {
         self.map.write(at, &number.to_le_bytes());
     }
 
-    fn put_word(&self, number: u64, word: u64) {
+    pub fn put_word(&self, number: u64, word: u64) {
         self.map.write(SET_START + number * 8, &word.to_le_bytes());
     }
 
@@ -136,7 +152,8 @@ impl RegionState {
         if size == 0 {
             return;
         }
-        let pages = offset / PAGE..(offset + size).div_ceil(PAGE);
+        let pages = pages_of(offset, size);
+        assert!(self.is_resident(pages.clone()), "pages are pinned before they are changed");
         if pages.end * PAGE > self.written.get() {
             self.written.set(pages.end * PAGE);
             self.note_number(0, pages.end * PAGE);
@@ -150,7 +167,7 @@ impl RegionState {
     }
 
     /// Writes what is dirty in a range of pages.
-    async fn write_back(&self, pages: Range<u64>) -> Result<(), DeviceError> {
+    pub async fn write_back(&self, pages: Range<u64>) -> Result<(), DeviceError> {
         self.begin_pass().await;
         let gate = &self.medium.gate;
         let mut under_way: VecDeque<(Range<u64>, u64, DeviceCommand)> = VecDeque::new();
@@ -196,6 +213,7 @@ impl RegionState {
                 let (dirty, unflushed) = (self.dirty.borrow(), self.unflushed.borrow());
                 let tell = |number, word| self.put_word(number, word);
                 self.mapped.borrow_mut().remove_set(&flushed, [&dirty, &unflushed], tell);
+                self.note_clean();
             }
             false => {
                 // What was written since it was asked for may have gone with it.
@@ -236,13 +254,30 @@ impl Drop for RegionState {
 /// A region that somebody has open.
 pub struct BufferedRegion(pub Rc<RegionState>);
 
+fn pages_of(offset: u64, size: u64) -> Range<u64> {
+    offset / PAGE..(offset + size).div_ceil(PAGE)
+}
+
+impl BufferedRegion {
+    fn check_resident(&self, offset: u64, size: u64) {
+        assert!(self.0.is_resident(pages_of(offset, size)), "pages are pinned before they are read");
+    }
+
+    fn note_change(&self, offset: u64, size: u64) {
+        self.0.note_change(offset, size);
+        self.0.clean_if_due();
+    }
+}
+
 impl Region for BufferedRegion {
     fn size(&self) -> u64 {
         self.0.size
     }
 
     fn allocate(&self, offset: u64, size: u64) -> io::Result<()> {
-        self.0.image.allocate(offset, size)?;
+        if self.0.residency.is_none() {
+            self.0.image.allocate(offset, size)?;
+        }
         let end = (offset + size).next_multiple_of(PAGE);
         if end > self.0.allocated.get() {
             self.0.allocated.set(end);
@@ -253,29 +288,35 @@ impl Region for BufferedRegion {
     }
 
     fn data_end(&self) -> u64 {
-        self.0.image.data_end().min(self.0.size)
+        match self.0.residency {
+            Some(_) => self.0.allocated.get().min(self.0.size),
+            None => self.0.image.data_end().min(self.0.size),
+        }
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) {
+        self.check_resident(offset, into.len() as u64);
         self.0.image.read(offset, into);
     }
 
     fn write(&self, offset: u64, from: &[u8]) {
-        self.0.note_change(offset, from.len() as u64);
+        self.note_change(offset, from.len() as u64);
         self.0.image.write(offset, from);
     }
 
     fn copy_within(&self, from: u64, to: u64, size: u64) {
-        self.0.note_change(to, size);
+        self.check_resident(from, size);
+        self.note_change(to, size);
         self.0.image.copy_within(from, to, size);
     }
 
     fn fill_zero(&self, offset: u64, size: u64) {
-        self.0.note_change(offset, size);
+        self.note_change(offset, size);
         self.0.image.fill_zero(offset, size);
     }
 
     fn crc32c(&self, offset: u64, size: u64) -> u32 {
+        self.check_resident(offset, size);
         self.0.image.crc32c(offset, size)
     }
 
@@ -285,11 +326,11 @@ impl Region for BufferedRegion {
 
     fn announce(&self, offset: u64, size: u64) {
         // Where only a part of them arrives nobody says so.
-        self.0.note_change(offset, size);
+        self.note_change(offset, size);
     }
 
     fn note_received(&self, offset: u64, size: u64) {
-        self.0.note_change(offset, size);
+        self.note_change(offset, size);
         self.0.image.note_received(offset, size);
     }
 
@@ -298,7 +339,7 @@ impl Region for BufferedRegion {
         let medium = state.medium.clone();
         // Not within the caller's future: what was handed over goes on, and its end is to be noted (invariant 2).
         let writing = medium.gate.begin();
-        let pages = offset / PAGE..(offset + size).div_ceil(PAGE);
+        let pages = pages_of(offset, size);
         let done = medium.reactor.clone().spawn_joinable(Class::Data, async move {
             match state.write_back(pages).await {
                 Ok(()) => medium.flush(writing).await,
@@ -310,6 +351,28 @@ impl Region for BufferedRegion {
             }
         });
         Box::pin(async move { done.await.map_err(io::Error::from) })
+    }
+
+    fn is_partial(&self) -> bool {
+        self.0.residency.is_some()
+    }
+
+    fn try_pin(&self, need: &PageNeed) -> Option<PagePin> {
+        self.0.try_pin(need)
+    }
+
+    fn pin(&self, need: PageNeed) -> LocalFuture<io::Result<PagePin>> {
+        // Not within the caller's future: its turn has to end, and what is read is to arrive.
+        let done = self.0.medium.reactor.spawn_joinable(Class::Data, self.0.clone().pin_soon(need));
+        Box::pin(done)
+    }
+
+    fn is_resident(&self, offset: u64, size: u64) -> bool {
+        self.0.is_resident(pages_of(offset, size))
+    }
+
+    fn release(&self, offset: u64, size: u64) {
+        self.0.release(offset.div_ceil(PAGE)..(offset + size) / PAGE);
     }
 
     fn is_volatile(&self) -> bool {

@@ -1,9 +1,9 @@
 //! Storage on a simulated device: what a life had is there for the next one.
 
-use super::BufferedStorage;
+use super::{BufferedStorage, PagePin, PartialRegion};
 use crate::device::DeviceOptions;
 use crate::sim::{CrashKind, DeviceFaults, NodeId, World};
-use crate::{Class, OpenMode, Reactor, Region, Storage};
+use crate::{Class, OpenMode, PageNeed, Reactor, Region, Storage};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -18,6 +18,10 @@ const DEVICE: &str = "/dev/simulated";
 const SIZE: u64 = 4 << 20;
 const REGION_PAGES: u64 = 70;
 const NAMES: [&str; 3] = ["one", "two", "three"];
+/// The version of a page whose bytes count no more.
+const RELEASED: u64 = u64::MAX;
+/// Pages of a partial region that are in memory at most.
+const PARTIAL_PAGES: u64 = 20;
 
 fn world(seed: u64, faults: DeviceFaults) -> (Rc<World>, NodeId) {
     let world = Rc::new(World::new(seed));
@@ -27,11 +31,31 @@ fn world(seed: u64, faults: DeviceFaults) -> (Rc<World>, NodeId) {
     (world, node)
 }
 
-fn open(reactor: &Reactor, create: bool) -> io::Result<Rc<BufferedStorage>> {
+/// With `is_partial` one of the regions is in memory in part.
+fn open(reactor: &Reactor, create: bool, is_partial: bool) -> io::Result<Rc<BufferedStorage>> {
     let image = reactor.storage("memory".as_ref())?;
     let options = DeviceOptions { create: create.then_some(SIZE), depth: 4, ..DeviceOptions::default() };
     let device = reactor.open_device(Path::new(DEVICE), &options)?;
-    BufferedStorage::open(reactor, image, device, SIZE).map(Rc::new)
+    let partial = PartialRegion { name: NAMES[0].to_owned(), memory: PARTIAL_PAGES * PAGE };
+    BufferedStorage::open(reactor, image, device, SIZE, is_partial.then_some(partial)).map(Rc::new)
+}
+
+/// Pins pages, whatever errors the device has. Nothing if it has too many.
+async fn pin(region: &dyn Region, need: PageNeed) -> Option<PagePin> {
+    for _ in 0..20 {
+        if let Ok(pin) = region.pin(need.clone()).await {
+            return Some(pin);
+        }
+    }
+    None
+}
+
+fn filled(first: u64, count: u64) -> PageNeed {
+    PageNeed { filled: std::iter::once(first..first + count).collect(), ..PageNeed::default() }
+}
+
+fn fresh(first: u64, count: u64) -> PageNeed {
+    PageNeed { fresh: std::iter::once(first..first + count).collect(), ..PageNeed::default() }
 }
 
 /// What a region may hold after power loss: for each page the versions since the one that was synced last.
@@ -46,6 +70,8 @@ struct Model {
     /// here little is known after power loss.
     before: BTreeMap<&'static str, Vec<Option<Pages>>>,
     next: u64,
+    /// Pages that were read and compared.
+    compared: u64,
 }
 
 fn page(name: &str, number: u64, version: u64) -> Vec<u8> {
@@ -86,12 +112,13 @@ async fn work(reactor: Reactor, storage: Rc<BufferedStorage>, model: Rc<RefCell<
                 let first = reactor.spawn_joinable(Class::Data, first);
                 for _ in 0..reactor.random() % 4 {
                     reactor.sleep(reactor.random() % 1_000_000).await;
-                    write(&reactor, &*region, name, &model);
+                    write(&reactor, &*region, name, &model).await;
                 }
                 sync(storage.clone(), model.clone(), failures.clone()).await;
                 first.await;
             }
-            _ => write(&reactor, &*region, name, &model),
+            3 => release(&reactor, &*region, name, &model),
+            _ => write(&reactor, &*region, name, &model).await,
         }
         if reactor.random().is_multiple_of(4) {
             reactor.sleep(reactor.random() % 200_000).await;
@@ -99,10 +126,47 @@ async fn work(reactor: Reactor, storage: Rc<BufferedStorage>, model: Rc<RefCell<
     }
 }
 
-fn write(reactor: &Reactor, region: &dyn Region, name: &'static str, model: &RefCell<Model>) {
+/// Reads what others write, and keeps it for a while, for ever.
+async fn watch(reactor: Reactor, storage: Rc<BufferedStorage>, model: Rc<RefCell<Model>>) {
+    loop {
+        reactor.sleep(reactor.random() % 300_000).await;
+        let name = NAMES[reactor.random() as usize % NAMES.len()];
+        let Ok(region) = storage.open(name, 0, OpenMode::Existing) else { continue };
+        let first = reactor.random() % REGION_PAGES;
+        let count = 1 + reactor.random() % (REGION_PAGES - first).min(9);
+        let Some(_pin) = pin(&*region, filled(first, count)).await else { continue };
+        let is_same =
+            storage.open(name, 0, OpenMode::Existing).is_ok_and(|now| std::ptr::eq(now.base(), region.base()));
+        for number in (first..first + count).filter(|_| is_same) {
+            let newest = model.borrow().regions.get(name).map(|pages| *pages.0[number as usize].last().unwrap());
+            let mut bytes = vec![0; PAGE as usize];
+            region.read(number * PAGE, &mut bytes);
+            if let Some(newest) = newest.filter(|newest| ![0, RELEASED].contains(newest)) {
+                assert!(bytes == page(name, number, newest), "{name}, page {number} is of version {newest}");
+                model.borrow_mut().compared += 1;
+            }
+        }
+        reactor.sleep(reactor.random() % 1_000_000).await;
+    }
+}
+
+/// Says of pages that they count no more.
+fn release(reactor: &Reactor, region: &dyn Region, name: &'static str, model: &RefCell<Model>) {
+    let first = reactor.random() % REGION_PAGES;
+    let count = 1 + reactor.random() % (REGION_PAGES - first).min(9);
+    if region.is_partial() {
+        region.release(first * PAGE, count * PAGE);
+        let mut model = model.borrow_mut();
+        let pages = model.regions.get_mut(name).unwrap();
+        (first..first + count).for_each(|number| pages.0[number as usize].push(RELEASED));
+    }
+}
+
+async fn write(reactor: &Reactor, region: &dyn Region, name: &'static str, model: &RefCell<Model>) {
     let first = reactor.random() % REGION_PAGES;
     let count = 1 + reactor.random() % (REGION_PAGES - first).min(9);
     region.allocate(first * PAGE, count * PAGE).unwrap();
+    let Some(_pin) = pin(region, fresh(first, count)).await else { return };
     let mut model = model.borrow_mut();
     model.next += 1;
     let version = model.next;
@@ -147,7 +211,8 @@ async fn sync(storage: Rc<BufferedStorage>, model: Rc<RefCell<Model>>, failures:
     model.before.clear();
     for (name, pages) in &mut model.regions {
         for (versions, synced) in pages.0.iter_mut().zip(&held[name]) {
-            versions.retain(|version| version >= synced);
+            let older = versions.iter().rposition(|version| version == synced).unwrap_or(0);
+            versions.drain(..older);
         }
     }
 }
@@ -155,14 +220,15 @@ async fn sync(storage: Rc<BufferedStorage>, model: Rc<RefCell<Model>>, failures:
 /// What is wrong with a region: nothing, if each page is one of its versions. Power loss may leave a mixture of
 /// sectors, whatever the device writes in one piece: a page that is changed while it is written is one. A process that
 /// was killed leaves the newest.
-fn judge(region: &dyn Region, name: &str, pages: &Pages, lost_power: bool) -> Option<String> {
-    (0..REGION_PAGES).find_map(|number| {
+async fn judge(region: &dyn Region, name: &str, pages: &Pages, lost_power: bool) -> Option<String> {
+    for number in 0..REGION_PAGES {
+        let Some(_pin) = pin(region, filled(number, 1)).await else { return Some("it can't be read".to_owned()) };
         let mut bytes = vec![0; PAGE as usize];
         region.read(number * PAGE, &mut bytes);
         let versions = &pages.0[number as usize];
-        if lost_power && versions[0] == 0 {
-            // What was never written is whatever the device has there.
-            return None;
+        if (lost_power || region.is_partial()) && [0, RELEASED].iter().any(|any| versions.contains(any)) {
+            // What was never written is whatever the device has there, and what was released whatever it was.
+            continue;
         }
         let left = if lost_power { &versions[..] } else { &versions[versions.len() - 1..] };
         let possible: Vec<Vec<u8>> = left.iter().map(|version| page(name, number, *version)).collect();
@@ -170,12 +236,28 @@ fn judge(region: &dyn Region, name: &str, pages: &Pages, lost_power: bool) -> Op
         let fits = |(at, part): (usize, &[u8])| possible.iter().any(|bytes| bytes[at * size..][..part.len()] == *part);
         let is_possible = bytes.chunks(size).enumerate().all(fits);
         let found: Vec<u64> = bytes.chunks(size).map(|part| u64::from_le_bytes(*part.first_chunk().unwrap())).collect();
-        (!is_possible).then(|| format!("{name}, page {number}: {found:?}, not of {left:?}"))
-    })
+        if !is_possible {
+            return Some(format!("{name}, page {number}: {found:?}, not of {left:?}"));
+        }
+    }
+    None
 }
 
-/// Several lives of one storage. What is wrong at the start of one, and how many syncs failed.
-fn lives(seed: u64, faults: DeviceFaults) -> (Option<String>, u64) {
+/// Runs something to its end.
+fn run<T: 'static>(world: &World, reactor: &Reactor, task: impl Future<Output = T> + 'static) -> T {
+    let result = Rc::new(RefCell::new(None));
+    let told = result.clone();
+    reactor.spawn(Class::Data, async move { drop(told.replace(Some(task.await))) });
+    loop {
+        world.run_for(SECOND / 1000);
+        if let Some(result) = result.take() {
+            return result;
+        }
+    }
+}
+
+/// Several lives of one storage. What is wrong at the start of one, how many syncs failed, and pages that were read.
+fn lives(seed: u64, faults: DeviceFaults, is_partial: bool) -> (Option<String>, u64, u64) {
     let (world, node) = world(seed, faults);
     let model = Rc::new(RefCell::new(Model::default()));
     let failures = Rc::new(Cell::new(0));
@@ -184,10 +266,17 @@ fn lives(seed: u64, faults: DeviceFaults) -> (Option<String>, u64) {
         let reactor = world.reactor(node);
         // A start that meets an error leaves everything to the next one.
         let create = |tries: u32| life == 0 && tries == 0;
-        let storage = (0..20).map(|tries| open(&reactor, create(tries))).find(Result::is_ok).and_then(Result::ok);
+        let storage =
+            (0..20).map(|tries| open(&reactor, create(tries), is_partial)).find(Result::is_ok).and_then(Result::ok);
         let storage = storage.expect("not every start meets an error");
-        if let Some(found) = settle(&storage, &mut model.borrow_mut(), lost_power) {
-            return (Some(format!("life {life}: {found}")), failures.get());
+        let settled = settle(storage.clone(), model.take(), lost_power);
+        let (found, known) = run(&world, &reactor, settled);
+        model.replace(known);
+        if let Some(found) = found {
+            return (Some(format!("life {life}: {found}")), failures.get(), 0);
+        }
+        for _ in 0..2 {
+            reactor.spawn(Class::Data, watch(reactor.clone(), storage.clone(), model.clone()));
         }
         let done = (storage, model.clone(), failures.clone());
         reactor.spawn(Class::Data, work(reactor.clone(), done.0, done.1, done.2));
@@ -196,18 +285,19 @@ fn lives(seed: u64, faults: DeviceFaults) -> (Option<String>, u64) {
         world.crash(node, if lost_power { CrashKind::PowerLoss } else { CrashKind::Kill });
         world.restart(node);
     }
-    (None, failures.get())
+    let compared = model.borrow().compared;
+    (None, failures.get(), compared)
 }
 
 /// Compares what is there with the model, which goes on from it. What is wrong.
-fn settle(storage: &Rc<BufferedStorage>, model: &mut Model, lost_power: bool) -> Option<String> {
+async fn settle(storage: Rc<BufferedStorage>, mut model: Model, lost_power: bool) -> (Option<String>, Model) {
     for name in NAMES {
         let before = if lost_power { model.before.remove(name).unwrap_or_default() } else { Vec::new() };
         let was_there = model.regions.contains_key(name);
         let region = storage.open(name, 0, OpenMode::Existing).ok();
         let could_be = |is_there: bool| before.iter().any(|before| before.is_some() == is_there);
         if was_there != region.is_some() && !could_be(region.is_some()) {
-            return Some(format!("{name} is{} there", if was_there { " not" } else { "" }));
+            return (Some(format!("{name} is{} there", if was_there { " not" } else { "" })), model);
         }
         let Some(region) = region else {
             model.regions.remove(name);
@@ -219,8 +309,10 @@ fn settle(storage: &Rc<BufferedStorage>, model: &mut Model, lost_power: bool) ->
             [removed] => removed.as_ref(),
             _ => None,
         };
-        if let Some(wrong) = known.and_then(|pages| judge(&*region, name, pages, lost_power)) {
-            return Some(wrong);
+        if let Some(pages) = known
+            && let Some(wrong) = judge(&*region, name, pages, lost_power).await
+        {
+            return (Some(wrong), model);
         }
         if !lost_power {
             continue;
@@ -230,6 +322,9 @@ fn settle(storage: &Rc<BufferedStorage>, model: &mut Model, lost_power: bool) ->
         model.next += 1;
         let pages = model.regions.entry(name).or_insert_with(|| Pages(vec![Vec::new(); REGION_PAGES as usize]));
         for (number, versions) in (0..).zip(&mut pages.0) {
+            let Some(_pin) = pin(&*region, fresh(number, 1)).await else {
+                return (Some("there is no room for pages that are written".to_owned()), model);
+            };
             region.write(number * PAGE, &page(name, number, model.next));
             versions.push(model.next);
         }
@@ -239,7 +334,7 @@ fn settle(storage: &Rc<BufferedStorage>, model: &mut Model, lost_power: bool) ->
             model.before.insert(name, vec![Some(anything.clone()), Some(anything)]);
         }
     }
-    None
+    (None, model)
 }
 
 /// Goal: a killed process loses nothing, and power loss nothing that was synced, whatever the device does late, in
@@ -247,15 +342,16 @@ fn settle(storage: &Rc<BufferedStorage>, model: &mut Model, lost_power: bool) ->
 /// which versions are possible.
 #[test]
 fn what_was_synced_is_there() {
-    let mut failures = 0;
+    let (mut failures, mut compared) = (0, 0);
     for seed in 0..60 {
         let error = if seed % 3 == 0 { 40 } else { 0 };
         let tear_size = if seed % 2 == 0 { 512 } else { 4096 };
-        let (wrong, failed) = lives(seed, DeviceFaults { tear_size, error, ..DeviceFaults::default() });
+        let faults = DeviceFaults { tear_size, error, ..DeviceFaults::default() };
+        let (wrong, failed, read) = lives(seed, faults, seed % 4 > 1);
         assert_eq!(wrong, None, "seed {seed}");
-        failures += failed;
+        (failures, compared) = (failures + failed, compared + read);
     }
-    assert!(failures > 10, "syncs fail: {failures}");
+    assert!(failures > 10 && compared > 1000, "syncs fail: {failures}; pages are read: {compared}");
 }
 
 /// Goal: the test above notices a device that does not flush.
@@ -263,7 +359,7 @@ fn what_was_synced_is_there() {
 fn flushes_that_do_nothing_are_noticed() {
     let noticed = |seed| {
         let faults = DeviceFaults { ignores_flushes: true, ..DeviceFaults::default() };
-        lives(seed, faults).0.is_some()
+        lives(seed, faults, false).0.is_some()
     };
     assert!((0..20).any(noticed));
 }
@@ -273,20 +369,20 @@ fn flushes_that_do_nothing_are_noticed() {
 fn devices_of_others() {
     let (world, node) = world(1, DeviceFaults::default());
     let reactor = world.reactor(node);
-    let storage = open(&reactor, true).unwrap();
+    let storage = open(&reactor, true, false).unwrap();
     let region = storage.open("one", PAGE, OpenMode::CreateNew).unwrap();
     region.allocate(0, PAGE).unwrap();
     region.write(0, b"bytes");
     drop((region, storage));
     let words = |reactor: &Reactor| {
-        let error = open(reactor, false).err().unwrap();
+        let error = open(reactor, false, false).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
         error.to_string()
     };
     world.cut_device(node, DEVICE, SIZE - PAGE);
     assert!(words(&reactor).contains("shorter"));
     world.cut_device(node, DEVICE, SIZE);
-    assert!(open(&reactor, false).is_ok());
+    assert!(open(&reactor, false, false).is_ok());
     world.corrupt_device(node, DEVICE, 8, 2);
     world.corrupt_device(node, DEVICE, super::SLOT_SIZE + 8, 2);
     assert!(words(&reactor).contains("version 3"));

@@ -237,7 +237,17 @@ impl Device {
     /// Writes the bytes of a span, whose place in memory and size are aligned as offsets are: all of them, or there is
     /// an error. Bytes that change meanwhile are written as they were or as they are.
     pub fn write_span(&self, offset: u64, span: Span) -> DeviceCommand {
-        self.begin_span(OperationKind::Write, offset, span)
+        self.check_span(offset, &span);
+        let size = span.size;
+        DeviceCommand(self.begin(OperationKind::Write, offset, size, TransferMemory::Span(span)))
+    }
+
+    /// Reads into a span, whose place in memory and size are aligned as offsets are: as many bytes as there are. Nobody
+    /// looks at them, or writes to them, until that has ended; the caller tells the region that they arrived.
+    pub fn read_span(&self, offset: u64, span: Span) -> DeviceSpanRead {
+        self.check_span(offset, &span);
+        let size = span.size;
+        DeviceSpanRead(self.begin(OperationKind::Read, offset, size, TransferMemory::Span(span)))
     }
 
     /// Reads as [`Device::read`] does, and waits for it with everything else of the loop: for starts.
@@ -272,12 +282,6 @@ impl Device {
             "{}: {span:?} at {offset} is aligned to {alignment}",
             self.queue.path.display()
         );
-    }
-
-    fn begin_span(&self, kind: OperationKind, offset: u64, span: Span) -> DeviceCommand {
-        self.check_span(offset, &span);
-        let size = span.size;
-        DeviceCommand(self.begin(kind, offset, size, TransferMemory::Span(span)))
     }
 
     fn check_range(&self, offset: u64, buffer: &Buffer, start: usize, size: usize) {
@@ -394,5 +398,16 @@ impl Future for DeviceCommand {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.poll(context).map(|(result, _)| result.map(drop))
+    }
+}
+
+/// A read into a span that has begun. Dropping it leaves it to itself.
+pub struct DeviceSpanRead(Begun);
+
+impl Future for DeviceSpanRead {
+    type Output = Result<usize, DeviceError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|(result, _)| result.map(|count| count as usize))
     }
 }

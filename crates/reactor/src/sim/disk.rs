@@ -106,6 +106,8 @@ struct SimFile {
     changes: Cell<u64>,
     /// Which pages have space, a bit for each.
     allocated: RefCell<Vec<u64>>,
+    /// Pages that were given back; their bytes are not zero.
+    released: RefCell<BTreeSet<u64>>,
     /// What is held by mapping locks that somebody still has, whatever became of the node.
     mapping_locks: RefCell<BTreeMap<u64, Vec<Range<u64>>>>,
 }
@@ -123,6 +125,7 @@ impl SimFile {
             lost: RefCell::default(),
             changes: Cell::new(0),
             allocated: RefCell::new(vec![0; words]),
+            released: RefCell::default(),
             mapping_locks: RefCell::default(),
         })
     }
@@ -228,7 +231,9 @@ impl SimFile {
 impl Drop for SimFile {
     fn drop(&mut self) {
         let allocated = self.allocated.borrow();
-        let is_allocated = |page: &u64| allocated[(page / 64) as usize] >> (page % 64) & 1 == 1;
+        let released = self.released.borrow();
+        let is_allocated =
+            |page: &u64| allocated[(page / 64) as usize] >> (page % 64) & 1 == 1 || released.contains(page);
         self.pages.recycle((0..self.size.div_ceil(PAGE)).filter(is_allocated));
     }
 }
@@ -664,6 +669,23 @@ impl Region for SimRegion {
         // The bytes are there already, so this can be a node's last write but not a torn one.
         if self.is_last_write().is_some() {
             self.freeze();
+        }
+    }
+
+    fn release(&self, offset: u64, size: u64) {
+        self.file.at(offset, size);
+        if self.node.incarnation.get() != self.incarnation || self.node.frozen.get() {
+            return;
+        }
+        for page in offset / PAGE..(offset + size) / PAGE {
+            let (word, bit) = ((page / 64) as usize, 1 << (page % 64));
+            if self.file.allocated.borrow()[word] & bit == 0 {
+                continue;
+            }
+            // Who looks at it all the same is to notice.
+            self.file.copy_in(page * PAGE, &[0xd5; PAGE as usize]);
+            self.file.allocated.borrow_mut()[word] &= !bit;
+            self.file.released.borrow_mut().insert(page);
         }
     }
 

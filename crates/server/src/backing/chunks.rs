@@ -285,8 +285,9 @@ impl Core {
                 let source = backing.open_checked(&place, checks).await?;
                 under_way.note(self, false);
                 let held = backing.fetch_gate.enter(file.0, place.parent.0).await;
-                let write =
+                let mut write =
                     self.with_room(|| self.store.reserve_write(file.0, index, place.chunk_size, 0, size)).await?;
+                self.pin_writes([&mut write]).await?;
                 under_way.note(self, true);
                 let read = backing.read_into(&source, offset, &write, &place, sums).await?;
                 backing.check(&source, &place, checks).await?;

@@ -193,10 +193,12 @@ impl Core {
             return Ok(false);
         }
         let there = memory.into_bytes();
-        // It is looked at when the bytes of the other side are here, and nothing is awaited then.
+        // It is looked at when the bytes of the other side are here, and nothing is awaited then but the store's own
+        // device.
         let (index, within) = (offset / chunk_size, (offset % chunk_size) as u32);
         let mut here = Vec::with_capacity(size as usize);
-        self.store.read(request.file.0, index, within, size as u32)?.append_to(&mut here);
+        let read = self.with_room(|| self.store.read(request.file.0, index, within, size as u32)).await?;
+        read.append_to(&mut here);
         here.resize(size as usize, 0);
         Ok(here[..] == there[..])
     }

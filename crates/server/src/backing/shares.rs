@@ -503,7 +503,7 @@ impl Core {
         while offset < size && !is_absent && !share.is_late.get() {
             let part = (size - offset).min(CALL_SIZE_MAX as u32);
             self.flush_turn(&share.patience, u64::from(part)).await;
-            let read = self.store.read(file.0, index, offset, part)?;
+            let read = self.with_room(|| self.store.read(file.0, index, offset, part)).await?;
             let has_bytes = read.pieces.iter().any(|piece| matches!(piece, Piece::Bytes(_)));
             if has_bytes || is_below_base || writes_zeros {
                 let mut bytes = Vec::with_capacity(part as usize);

@@ -170,12 +170,16 @@ impl Core {
         let mut reads = Vec::with_capacity(group.len());
         for small in group {
             let reserved = self.store.reserve_write(small.file.0, 0, small.place.chunk_size, 0, small.size);
-            match reserved {
+            let pinned = reserved.and_then(|mut write| {
+                self.store.pin_writes([&mut write].into_iter())?;
+                Ok(write)
+            });
+            match pinned {
                 Ok(write) if write.places.len() == 1 => {
                     small.fetch.note(self, true);
                     reads.push(SmallRead { small, write, bytes: ReadBytes::new(self.store.keeps_sums()) });
                 }
-                // Room has to be made for it, or it lies in pieces.
+                // Room has to be made for it, in the store or in memory, or it lies in pieces.
                 _ => self.start_singles([small]),
             }
         }

@@ -1,8 +1,9 @@
 //! Why a request failed, on its way to the reply.
 
-use crate::store::StoreError;
+use crate::store::{AbsentPages, StoreError};
 use reactor::log::{self, Level};
 use std::borrow::Cow;
+use std::rc::Rc;
 use wire::messages::ErrorDetail;
 use wire::{Encode, FileId, Malformed, Status};
 
@@ -14,15 +15,17 @@ pub struct Failure {
     pub id: FileId,
     /// Words for people; the target for `IsSymlink`.
     pub text: Cow<'static, [u8]>,
+    /// What has to be in memory before the same is tried again.
+    pub absent: Option<Rc<AbsentPages>>,
 }
 
 impl Failure {
     pub fn new(status: Status, id: FileId) -> Failure {
-        Failure { status, id, text: Cow::Borrowed(b"") }
+        Failure { status, id, text: Cow::Borrowed(b""), absent: None }
     }
 
     pub fn with_text(status: Status, text: impl Into<String>) -> Failure {
-        Failure { status, id: FileId::default(), text: Cow::Owned(text.into().into_bytes()) }
+        Failure { status, id: FileId::default(), text: Cow::Owned(text.into().into_bytes()), absent: None }
     }
 
     /// The parameters of the reply.
@@ -39,19 +42,29 @@ impl From<Status> for Failure {
 
 impl From<Malformed> for Failure {
     fn from(malformed: Malformed) -> Failure {
-        Failure { status: Status::BadMessage, id: FileId::default(), text: Cow::Borrowed(malformed.0.as_bytes()) }
+        Failure::with_text(Status::BadMessage, malformed.0)
     }
 }
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
+        let error = match error {
+            StoreError::Absent(absent) => {
+                let words = "bytes have to be read from the store's device first; try again";
+                let absent = Some(Rc::new(absent));
+                return Failure { absent, ..Failure::with_text(Status::Busy, words) };
+            }
+            error => error,
+        };
         let status = match &error {
             StoreError::Full | StoreError::Resting | StoreError::JournalFull => Status::NoSpace,
             StoreError::Corrupt { .. } => Status::Corrupt,
             StoreError::ChunkSizeMismatch { .. } => Status::ChunkSizeMismatch,
             StoreError::TooLarge | StoreError::TouchedTwice { .. } => Status::Invalid,
             StoreError::Gone { file } => return Failure::new(Status::StaleFile, FileId(*file)),
-            StoreError::Damaged(_) | StoreError::Incompatible(_) | StoreError::Medium(..) => Status::Io,
+            StoreError::Damaged(_) | StoreError::Incompatible(_) | StoreError::Medium(..) | StoreError::Absent(_) => {
+                Status::Io
+            }
         };
         match status {
             Status::NoSpace => log::event(Level::Warning, "no-space", NO_SPACE_WORDS, &[("reason", &error)]),
@@ -79,6 +92,6 @@ impl From<reactor::Failure> for Failure {
             _ => Status::Io,
         };
         let text = Cow::Owned(failure.to_string().into_bytes());
-        Failure { status, id: failure.id, text }
+        Failure { status, id: failure.id, text, absent: None }
     }
 }

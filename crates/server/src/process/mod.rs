@@ -18,7 +18,7 @@ use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::leases::read_leases;
 use crate::process::audit::{Audit, audit};
-use crate::process::options::{ServerOptions, StartError, Transport};
+use crate::process::options::{DeviceStore, ServerOptions, StartError, Transport};
 use crate::process::statistics::Statistics;
 use crate::process::statistics::metrics;
 use crate::process::statistics::report;
@@ -26,15 +26,14 @@ use crate::process::statistics::samples::{SAMPLES_SIZE, Samples};
 use crate::publish::attribute_cache::Publisher;
 use crate::sessions::expiry::start_expiry;
 use crate::sessions::service::Front;
-use crate::store::{Store, StoreError, StoreIdentity, StoreOptions, SyncError};
+use crate::store::{NAME_DATA, Store, StoreError, StoreIdentity, StoreOptions, SyncError};
 use crate::tree::invalidation;
 use reactor::backing::CallStatus;
 use reactor::device::DeviceOptions;
 use reactor::log::{self, Level};
-use reactor::{BufferedStorage, Class, Listener, Nanos, Reactor, ServeOptions, Storage};
+use reactor::{BufferedStorage, Class, Listener, Nanos, PartialRegion, Reactor, ServeOptions, Storage};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::rc::Rc;
 use wire::limits::{COPY_SIZE_MAX, EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
 use wire::{Cluster, FileId, Kind, LayoutWish, Protection};
@@ -510,7 +509,12 @@ fn lock_storage(reactor: &Reactor, options: &ServerOptions) -> Result<Rc<dyn Sto
 }
 
 /// The store's regions in memory, which a device keeps.
-async fn open_device(reactor: &Reactor, path: &Path, options: &ServerOptions) -> Result<Rc<dyn Storage>, StartError> {
+async fn open_device(
+    reactor: &Reactor,
+    store: &DeviceStore,
+    options: &ServerOptions,
+) -> Result<Rc<dyn Storage>, StartError> {
+    let path = store.path.as_path();
     let failed = |words: String| StartError::Device(std::io::Error::new(ErrorKind::InvalidInput, words));
     let memory = reactor.storage(&options.directory.join(DEVICE_MEMORY)).map_err(StartError::Device)?;
     if !memory.is_volatile() {
@@ -540,7 +544,8 @@ async fn open_device(reactor: &Reactor, path: &Path, options: &ServerOptions) ->
     if device.abilities().is_volatile {
         return Err(failed(format!("{} is in memory itself; name a file or block device of a disk", path.display())));
     }
-    let storage = BufferedStorage::open(reactor, memory, device, size).map_err(StartError::Device)?;
+    let partial = PartialRegion { name: NAME_DATA.to_owned(), memory: store.buffer };
+    let storage = BufferedStorage::open(reactor, memory, device, size, Some(partial)).map_err(StartError::Device)?;
     Ok(Rc::new(storage))
 }
 

@@ -268,6 +268,15 @@ impl Default for Bounds {
     }
 }
 
+/// What keeps a store whose directory is in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceStore {
+    /// A file or block device; one that is not there is made.
+    pub path: PathBuf,
+    /// Bytes of data that are in memory at most.
+    pub buffer: u64,
+}
+
 /// What a server has to be told.
 #[derive(Clone)]
 pub struct ServerOptions {
@@ -276,8 +285,8 @@ pub struct ServerOptions {
     pub index: u32,
     /// Directory of the store; nobody else may use it meanwhile.
     pub directory: PathBuf,
-    /// File or block device that keeps the store, where the directory is in memory; one that is not there is made.
-    pub device: Option<PathBuf>,
+    /// What keeps the store, where the directory is in memory.
+    pub device: Option<DeviceStore>,
     /// Bytes for data, of a store that is created.
     pub store_size: u64,
     /// Bytes of the journal, of a store that is created.

@@ -18,6 +18,7 @@ use crate::process::statistics::waits::{Asker, WaitReason, because};
 use crate::process::statistics::{EarlyWaits, RequestEnd, report};
 use crate::sessions::expiry::start_expiry;
 use crate::sessions::{Admission, low_priority, throttle};
+use crate::store::AbsentPages;
 use reactor::{BodyPiece, Class, Incoming, LocalFuture, Nanos, Peer, ReplyBody, Service};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -352,7 +353,17 @@ impl Front {
         {
             return Ok(Progress::Blocked(ended));
         }
-        handle(core, &request.caller, &request.incoming.params, reply)
+        match handle(core, &request.caller, &request.incoming.params, reply) {
+            Err(Failure { absent: Some(absent), .. }) => Ok(self.after_pages(absent)),
+            result => result,
+        }
+    }
+
+    /// Waits until pages are in memory. They stay there until the caller's next wait.
+    fn after_pages(&self, absent: Rc<AbsentPages>) -> Progress {
+        let store = self.core.store.clone();
+        let pinned = async move { store.pin_pages(&absent).await.map(drop).map_err(Failure::from) };
+        Progress::After(Box::pin(because(WaitReason::Disk, pinned)))
     }
 
     /// Has a request wait until fewer are at work.
@@ -382,7 +393,13 @@ impl Front {
         let result = loop {
             let ready = match step {
                 Progress::Done => unreachable!("what is done does not wait"),
-                Progress::Later(future) => break self.watch(&mut request, future).await,
+                Progress::Later(future) => match self.watch(&mut request, future).await {
+                    Err(Failure { absent: Some(absent), .. }) => {
+                        step = self.after_pages(absent);
+                        continue;
+                    }
+                    result => break result,
+                },
                 Progress::After(future) => self.watch(&mut request, future).await,
                 Progress::Blocked(notice) => {
                     let told = because(WaitReason::Lock, notice.wait());
@@ -545,11 +562,40 @@ impl Front {
     }
 
     /// Answers a request that changes nothing and whose reply has a body.
-    fn answer(&self, request: Request, answer: QuestionHandler) {
+    fn answer(self: Rc<Self>, request: Request, answer: QuestionHandler) {
+        if let Some((request, absent)) = self.try_answer(request, answer) {
+            let class = match request.incoming.operation.class() {
+                OperationClass::Data => Class::Data,
+                OperationClass::Metadata => Class::Metadata,
+            };
+            self.core.clone().reactor.spawn(class, self.answer_later(request, answer, absent));
+        }
+    }
+
+    /// The same, once pages are in memory.
+    async fn answer_later(self: Rc<Self>, mut request: Request, answer: QuestionHandler, mut absent: Rc<AbsentPages>) {
+        let mut pins = Vec::new();
+        loop {
+            let pinned = because(WaitReason::Disk, self.core.store.pin_pages(&absent));
+            match self.watch(&mut request, pinned).await {
+                Ok(pin) => pins.push(pin),
+                Err(error) => return finish(&self.core, request, Err(&error.into())),
+            }
+            match self.try_answer(request, answer) {
+                Some(again) => (request, absent) = again,
+                None => return,
+            }
+        }
+    }
+
+    /// Answers a request, unless pages are absent for that.
+    fn try_answer(&self, request: Request, answer: QuestionHandler) -> Option<(Request, Rc<AbsentPages>)> {
         let core = &self.core;
         let mut params = self.scratch.take();
         params.clear();
+        let mut absent = None;
         match answer(core, &request.caller, &request.incoming.params, &mut params) {
+            Err(Failure { absent: Some(pages), .. }) => absent = Some((request, pages)),
             Ok(body) => {
                 let end = request.end(core.reactor.now());
                 note_end(core, &request.incoming);
@@ -560,6 +606,7 @@ impl Front {
             Err(failure) => finish(core, request, Err(&failure)),
         }
         self.scratch.replace(params);
+        absent
     }
 }
 

@@ -207,6 +207,18 @@ pub fn has_bytes_of(ranges: &[(u32, u32)], from: u32, to: u32) -> bool {
     ranges.get(ranges.partition_point(|range| range.1 <= from)).is_some_and(|range| range.0 < to)
 }
 
+/// Appends the pages of the data space that hold bytes `from..to` of a chunk, as far as they are mapped.
+pub fn pages_of_bytes(extents: &[Extent], from: u32, to: u32, into: &mut Vec<std::ops::Range<u64>>) {
+    let (first, last) = (from / PAGE, page_end(to));
+    let behind = &extents[extents.partition_point(|extent| extent.logical_end() <= first)..];
+    into.extend(behind.iter().map_while(|extent| extent.clip(first, last)).map(|extent| pages_of(&extent)));
+}
+
+/// The pages of an extent, in the data space.
+pub fn pages_of(extent: &Extent) -> std::ops::Range<u64> {
+    u64::from(extent.start)..u64::from(extent.start) + u64::from(extent.pages)
+}
+
 /// CRC-32C of so many zeros.
 pub fn crc_of_zeros(size: u32) -> u32 {
     const ZEROS: [u8; 4096] = [0; 4096];

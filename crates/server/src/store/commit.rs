@@ -176,6 +176,7 @@ impl StoreState {
         let ranges_size = self.journal.record_size_max() as usize / 2;
         let ranges_max = ranges_size / (entries::RANGE_SIZE * parts.operations.len().max(1));
         for operation in &parts.operations {
+            let _pages = self.pin_for_cut(operation)?;
             let change = match operation {
                 StoreOperation::Write(pending_write, mtime) => {
                     Some(self.plan_commit(pending_write, *mtime, ranges_max, fresh)?)

@@ -240,7 +240,9 @@ impl StoreState {
     pub fn rewrite_chunk(&self, (id, index): ChunkKey) {
         let Some(chunk) = self.files.get(id).and_then(|file| file.chunks.get(index)) else { return };
         let mut bytes = vec![0; PAGE_SIZE as usize];
-        for page in chunk.extents.iter().flat_map(|extent| extent.start..extent.start + extent.pages) {
+        let pages = chunk.extents.iter().flat_map(|extent| extent.start..extent.start + extent.pages);
+        // One that went from memory is on the device for good.
+        for page in pages.filter(|page| self.data.is_resident(u64::from(*page) * PAGE_SIZE, PAGE_SIZE)) {
             self.data.read(u64::from(page) * PAGE_SIZE, &mut bytes);
             self.data.write(u64::from(page) * PAGE_SIZE, &bytes);
         }
@@ -265,6 +267,7 @@ impl StoreState {
         self.durability.cut_settling.clear();
         for run in std::mem::take(&mut self.durability.settling) {
             self.durability.resting_pages -= u64::from(run.pages);
+            self.forget_bytes(run);
             self.allocator.release(run);
         }
         if plan.checkpoint.is_some()

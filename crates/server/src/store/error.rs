@@ -1,5 +1,6 @@
 //! What can go wrong in the store.
 
+use reactor::PageNeed;
 use std::fmt;
 use std::io;
 
@@ -10,6 +11,8 @@ pub enum StoreError {
     Full,
     /// No space for the data until the next sync, after which pages that rest are free (ENOSPC).
     Resting,
+    /// Bytes of a chunk have to be in memory first: `Store::pin_pages`, and then the same again.
+    Absent(AbsentPages),
     /// The journal has no room before the running checkpoint is finished (ENOSPC; a retry after `Checkpoint::finish`
     /// works).
     JournalFull,
@@ -53,6 +56,17 @@ pub enum StoreError {
     Medium(&'static str, io::Error),
 }
 
+/// Pages that an operation on a chunk needs in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbsentPages {
+    /// File id.
+    pub file: u64,
+    /// Chunk index within the file.
+    pub index: u64,
+    /// The pages.
+    pub need: PageNeed,
+}
+
 /// An entry that the caller of [`super::Store::open`] could not make sense of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryError(pub String);
@@ -70,6 +84,9 @@ impl fmt::Display for StoreError {
         match self {
             StoreError::Full => write!(formatter, "the store is full"),
             StoreError::Resting => write!(formatter, "the store is full until the next sync"),
+            StoreError::Absent(AbsentPages { file, index, .. }) => {
+                write!(formatter, "file {file:#x}, chunk {index}: its bytes are not in memory yet")
+            }
             StoreError::JournalFull => {
                 write!(formatter, "the journal is full until the running checkpoint has finished")
             }

@@ -16,6 +16,7 @@ pub mod fuzz;
 mod holes;
 mod inline_vec;
 mod journal;
+mod pages;
 mod prefault;
 mod read;
 mod recovery;
@@ -33,19 +34,20 @@ mod tests;
 
 pub use allocator::PAGE_SIZE;
 pub use durability::SyncError;
-pub use error::{EntryError, StoreError};
+pub use error::{AbsentPages, EntryError, StoreError};
 pub use registered_buffers::{HeldPages, Holder, RegisteredRun, RegisteredUsage};
 pub use short_circuit::BytesPlace;
 
 pub use holes::{Hole, LOOK_COUNT_MAX};
-pub use recovery::{JOURNAL_SIZE_MIN, Replay};
+pub use recovery::{JOURNAL_SIZE_MIN, NAME_DATA, Replay};
 pub use salvage::{Findings, FlippedBit, salvage};
 pub use wire::{FastMap, hash_id};
 
 use commit::{StoreOperation, TransactionBody};
 use files::Announcement;
 use inline_vec::InlineVec;
-use reactor::{Span, StampedRegion, Storage};
+use reactor::{PageNeed, PagePin, Span, StampedRegion, Storage};
+use read::ReadPlan;
 use state::{ChunkKey, StoreState};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -181,6 +183,7 @@ pub struct ChunkRead {
     /// CRC-32C of the pieces together, as they were given once; nothing when the store keeps no checksums.
     pub sum: Option<u32>,
     pin: Option<(Store, ChunkKey, u64)>,
+    _pages: PagePin,
 }
 
 impl ChunkRead {
@@ -422,7 +425,7 @@ impl Store {
     }
 
     /// Makes a transaction durable as one record and applies it. Errors: `Full`, `JournalFull`, `Gone`, `TooLarge`,
-    /// `ChunkSizeMismatch`, `Corrupt`; then nothing of it happened, and its reservations are released.
+    /// `ChunkSizeMismatch`, `Corrupt`, `Absent`; then nothing of it happened, and its reservations are released.
     pub fn commit(&self, mut transaction: Transaction) -> Result<Lsn, StoreError> {
         assert!(Rc::ptr_eq(&self.state, &transaction.store.state), "a transaction is committed to its own store");
         self.state.borrow_mut().commit(&mut transaction.parts)
@@ -487,7 +490,8 @@ impl Store {
         self.state.borrow_mut().prefault_step()
     }
 
-    /// Finds a place for `size` bytes at `offset` within a chunk. Errors: `Full`, `ChunkSizeMismatch`; `TooLarge` when
+    /// Finds a place for `size` bytes at `offset` within a chunk; before anything arrives there it is pinned
+    /// (`pin_writes`). Errors: `Full`, `ChunkSizeMismatch`; `TooLarge` when
     /// the range leaves the chunk or the chunk is larger than [`CHUNK_SIZE_MAX`].
     pub fn reserve_write(
         &self,
@@ -550,9 +554,20 @@ impl Store {
         Ok(ChunkWrite { places, first_places, reservation })
     }
 
-    /// Has the commit of writes whose bytes are there take no room, also where others changed the chunks meanwhile;
-    /// where nothing rests until a sync, there is nothing to do. What is committed at once stays so. Errors: `Full`,
-    /// `Resting`.
+    /// Pins what reserved writes touch, before their bytes arrive. Errors: `Absent`, with what all of them need.
+    pub fn pin_writes<'a>(&self, writes: impl Iterator<Item = &'a mut ChunkWrite>) -> Result<(), StoreError> {
+        let state = self.state.borrow();
+        if !state.is_partial {
+            return Ok(());
+        }
+        let pending_write = |write: &'a mut ChunkWrite| write.reservation.pending_write.as_mut();
+        let mut pending_writes: Vec<&mut PendingWrite> = writes.filter_map(pending_write).collect();
+        state.pin_writes(&mut pending_writes)
+    }
+
+    /// Has the commit of writes whose bytes are there take no room, and find in memory what it looks at, also where
+    /// others changed the chunks meanwhile; where nothing rests until a sync, there is nothing to do. What is committed
+    /// at once stays so. Errors: `Full`, `Resting`, `Absent`.
     pub fn settle_writes(&self, writes: &mut [ChunkWrite]) -> Result<(), StoreError> {
         let mut state = self.state.borrow_mut();
         if state.durability.is_volatile {
@@ -675,11 +690,35 @@ impl Store {
     }
 
     /// Reads a range of a chunk; what was never written is zeros, also beyond the chunk's written end.
-    /// Errors: `Corrupt`; `TooLarge` when the range's end exceeds 2^32-1.
+    /// Errors: `Corrupt`; `Absent`; `TooLarge` when the range's end exceeds 2^32-1.
     pub fn read(&self, file: u64, index: u64, offset: u32, size: u32) -> Result<ChunkRead, StoreError> {
         let found = self.state.borrow_mut().read((file, index), offset, size)?;
         let pin = found.at.map(|at| (self.clone(), (file, index), at));
-        Ok(ChunkRead { pieces: found.pieces, valid_end: found.valid_end, sum: found.sum, pin })
+        let ReadPlan { pieces, valid_end, sum, pages, .. } = found;
+        Ok(ChunkRead { pieces, valid_end, sum, pin, _pages: pages })
+    }
+
+    /// What reads of a file (chunk index, offset, size) need in memory, all together.
+    pub fn absent_pages(&self, file: u64, reads: impl Iterator<Item = (u64, u32, u32)>) -> StoreError {
+        let state = self.state.borrow();
+        let mut absent = AbsentPages { file, index: 0, need: PageNeed::default() };
+        for (index, offset, size) in reads {
+            if let Some(chunk) = state.files.get(file).and_then(|file| file.chunks.get(index)) {
+                absent.need.filled.extend(state.pages_to_read(chunk, offset, offset.saturating_add(size)).filled);
+                absent.index = index;
+            }
+        }
+        StoreError::Absent(absent)
+    }
+
+    /// Has pages in memory that an operation lacked, for as long as the pin lives. Errors: `Medium`.
+    pub async fn pin_pages(&self, absent: &AbsentPages) -> Result<PagePin, StoreError> {
+        let pinned = self.state.borrow().data.pin(absent.need.clone());
+        let AbsentPages { file, index, .. } = absent;
+        pinned.await.map_err(|error| {
+            let words = format!("file {file:#x}, chunk {index}: {error}");
+            StoreError::Medium("have bytes in memory", std::io::Error::new(error.kind(), words))
+        })
     }
 
     /// Whether chunks carry checksums.
@@ -782,7 +821,8 @@ impl Store {
     }
 
     /// Reads chunks of about `bytes` from a place on (number of the file's place, chunk index), and says of each
-    /// whether its checksum fails. Returns where to go on; nothing at the end. Errors: `Medium`.
+    /// whether its checksum fails. Returns where to go on; nothing at the end. Errors: `Medium`; `Absent` of the first
+    /// chunk.
     pub fn verify_step(
         &self,
         from: (u32, u64),
@@ -813,6 +853,8 @@ impl Store {
             match self.read(file, chunk, 0, end) {
                 Ok(_) => visit(file, chunk, false),
                 Err(StoreError::Corrupt { .. }) => visit(file, chunk, true),
+                // What was looked at so far counts.
+                Err(StoreError::Absent(_)) if (cell, chunk) != from => return Ok(Some((cell, chunk))),
                 Err(error) => return Err(error),
             }
             (index, left) = (chunk + 1, left - i64::from(end) - 64);

@@ -4,7 +4,7 @@ use super::chunk::{self, Chunk};
 use super::inline_vec::InlineVec;
 use super::state::{ChunkKey, StoreState};
 use super::{Piece, StoreError};
-use reactor::Span;
+use reactor::{PagePin, Span};
 
 /// What a read found.
 pub struct ReadPlan {
@@ -16,6 +16,8 @@ pub struct ReadPlan {
     pub sum: Option<u32>,
     /// Number of the pin, if there are bytes to pin.
     pub at: Option<u64>,
+    /// Keeps them in memory.
+    pub pages: PagePin,
 }
 
 /// Pieces of a range of a chunk, and their checksum as far as they are known.
@@ -48,13 +50,14 @@ impl StoreState {
                 pieces.add_zeros(size);
             }
             let (pieces, sum) = pieces.into_sum();
-            return Ok(ReadPlan { pieces, valid_end: 0, sum, at: None });
+            return Ok(ReadPlan { pieces, valid_end: 0, sum, at: None, pages: PagePin::default() });
         };
+        let pages = self.pin_pages(key, || self.pages_to_read(chunk, offset, end))?;
         let (pieces, sum) = self.find_pieces(key, chunk, offset, end)?.into_sum();
         let valid_end = chunk.valid_end();
         let has_bytes = pieces.iter().any(|piece| matches!(piece, Piece::Bytes(_)));
         let at = has_bytes.then(|| self.pin(key, true, InlineVec::default()));
-        Ok(ReadPlan { pieces, valid_end, sum, at })
+        Ok(ReadPlan { pieces, valid_end, sum, at, pages })
     }
 
     fn no_pieces(&self) -> Pieces {

@@ -19,7 +19,8 @@ use wire::attribute_cache::AttributeCacheShape;
 
 const NAME_SUPER: &str = "super";
 const NAME_JOURNAL: &str = "journal";
-const NAME_DATA: &str = "data";
+/// The region of the data space.
+pub const NAME_DATA: &str = "data";
 /// When which part of the data space changed, for those who read by short circuit.
 const NAME_STAMPS: &str = "stamps";
 /// Stores that were made before submissions were called so have it too.

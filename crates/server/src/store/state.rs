@@ -49,6 +49,8 @@ pub struct StoreState {
     pub storage: Rc<dyn Storage>,
     pub superblock: Superblock,
     pub data: Rc<dyn Region>,
+    /// Whether only a part of it is in memory at a time.
+    pub is_partial: bool,
     /// The data space again, where others may read by short circuit.
     pub stamped: Option<Rc<StampedRegion>>,
     pub journal: Journal,
@@ -89,10 +91,12 @@ impl StoreState {
         let data = stamped.clone().map_or(data, |stamped| stamped as Rc<dyn Region>);
         let prefault = PrefaultGoal::new(&allocator);
         let chunk_count = files.iter().map(|file| file.chunks.count()).sum();
+        let is_partial = data.is_partial();
         StoreState {
             storage,
             superblock,
             data,
+            is_partial,
             stamped,
             journal,
             files,
@@ -190,7 +194,15 @@ impl StoreState {
         runs.into_iter().for_each(|run| self.recycle(run));
     }
 
+    /// Pages hold nothing that counts: where only a part of all is in memory they make room there.
+    pub fn forget_bytes(&self, run: Run) {
+        if self.is_partial {
+            self.data.release(u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
+        }
+    }
+
     fn recycle(&mut self, run: Run) {
+        self.forget_bytes(run);
         if self.registered.is_empty() {
             self.allocator.release(run);
         } else {

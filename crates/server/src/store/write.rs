@@ -16,19 +16,21 @@ use super::allocator::{PAGE_SIZE, Run};
 use super::chunk::{self, Chunk, Extent, ValidRange};
 use super::entries::{self, Copy};
 use super::inline_vec::InlineVec;
+use super::pages::fresh_pages;
 use super::state::{ChunkKey, StoreState};
+use reactor::PagePin;
 
 const PAGE: u32 = PAGE_SIZE as u32;
 /// A chunk of more extents than this is overwritten by copies, where swapping pages would make them even more.
 const EXTENTS_MAX: usize = 16;
 /// With more extents, a chunk that is never copied over is moved as a whole.
-const SCATTERED_MAX: usize = 64;
+pub const SCATTERED_MAX: usize = 64;
 /// A chunk gets all its pages at once when so many chunks of the file before it have theirs.
 const FULL_CHUNKS_MIN: u32 = 2;
 /// With more written ranges than a change may keep, the smallest gaps between them are filled with zeros. Any may keep
 /// so many; one for each of its parts, and for each so many bytes that it brings, so that what it journals is in
 /// proportion; none more than the last.
-const RANGES_MIN: usize = 8;
+pub const RANGES_MIN: usize = 8;
 const BYTES_PER_RANGE: usize = 256;
 pub const RANGES_MAX: usize = 256;
 /// Parts of a chunk that bodies arrive in at a time within its own pages: between them gaps stay open. Others are
@@ -52,6 +54,9 @@ pub struct PendingWrite {
     pub landing: InlineVec<Extent>,
     /// Whether `landing` belongs to this write alone.
     pub staged: bool,
+    /// Keeps in memory what its body and its commit touch, once that is there; where all of the data space is in memory
+    /// there is nothing to keep.
+    pub pages: Option<PagePin>,
 }
 
 /// Bytes of a chunk that a write brings.
@@ -121,7 +126,10 @@ impl StoreState {
         };
         let claims = if staged { InlineVec::default() } else { parts.map(|part| (part.start, part.end)) };
         let at = self.pin(key, false, claims);
-        Ok(PendingWrite { key, chunk_size, parts, at, landing, staged })
+        let mut pending_write = PendingWrite { key, chunk_size, parts, at, landing, staged, pages: None };
+        // Where they are not at hand the caller waits for them, with all that it has reserved.
+        self.pin_for_write(&mut pending_write).ok();
+        Ok(pending_write)
     }
 
     /// Whether nothing is written where the parts are, and nobody has a claim on it.
@@ -308,8 +316,13 @@ impl StoreState {
     }
 
     /// Gives a write in place that was overtaken pages of its own, so that its commit takes none, where that may fail
-    /// for want of a sync. Errors: `Full`, `Resting`.
+    /// for want of a sync, and pins what the commit touches. Errors: `Full`, `Resting`, `Absent`.
     pub fn settle(&mut self, pending_write: &mut PendingWrite) -> Result<(), StoreError> {
+        self.settle_place(pending_write)?;
+        self.pin_for_write(pending_write)
+    }
+
+    fn settle_place(&mut self, pending_write: &mut PendingWrite) -> Result<(), StoreError> {
         let is_settled = self.durability.is_volatile || pending_write.staged || pending_write.parts.is_empty();
         let Some(active) = self.active.get(&pending_write.key).filter(|active| !is_settled && !active.reaped) else {
             return Ok(());
@@ -320,7 +333,14 @@ impl StoreState {
         if lands_in(&base, pending_write) {
             return Ok(());
         }
-        let pages = self.own_pages(pending_write, &mut Vec::new())?;
+        let mut fresh = Vec::new();
+        let pages = match self.own_pages(pending_write, &mut fresh) {
+            Ok(pages) => pages,
+            Err(error) => {
+                self.release_unused(fresh);
+                return Err(error);
+            }
+        };
         (pending_write.landing, pending_write.staged) = (InlineVec::from_slice(&pages), true);
         self.staged_pages += pending_write.pages();
         Ok(())
@@ -387,6 +407,10 @@ impl StoreState {
         }
         let pages = extents.iter().map(|extent| extent.pages).sum();
         let Some(run) = self.allocate_run(pages) else { return extents };
+        let Some(_pin) = self.data.try_pin(&fresh_pages([run])) else {
+            self.release_unused([run]);
+            return extents;
+        };
         fresh.push(run);
         let mut start = run.start;
         let mut glimpse = Vec::with_capacity(1);
@@ -410,6 +434,7 @@ impl StoreState {
         }
         let pages = self.allocate_spans(&page_spans(&pending_write.parts))?;
         fresh.extend(pages.iter().map(Extent::run));
+        let _pin = self.pin_pages(pending_write.key, || fresh_pages(pages.iter().map(Extent::run)))?;
         let mut copies = Vec::new();
         for part in pending_write.parts.iter() {
             plan_copies(&pending_write.landing, &pages, part.start, part.end, &mut copies);
@@ -645,7 +670,7 @@ fn swapping_scatters(base: &[Extent], pending_write: &PendingWrite) -> bool {
 }
 
 /// Bytes of the pages that parts reach into, before, between and behind the parts.
-fn rest_of_pages(parts: &[WritePart]) -> impl Iterator<Item = (u32, u32)> {
+pub fn rest_of_pages(parts: &[WritePart]) -> impl Iterator<Item = (u32, u32)> {
     let between = |number: usize| {
         let before = number.checked_sub(1).map(|before| parts[before].end);
         let next = parts.get(number).map(|part| part.start);
@@ -661,7 +686,7 @@ fn rest_of_pages(parts: &[WritePart]) -> impl Iterator<Item = (u32, u32)> {
 }
 
 /// What of bytes `from..to` is written.
-fn live_parts(ranges: &[ValidRange], from: u32, to: u32) -> impl Iterator<Item = (u32, u32)> {
+pub fn live_parts(ranges: &[ValidRange], from: u32, to: u32) -> impl Iterator<Item = (u32, u32)> {
     let behind = &ranges[ranges.partition_point(|range| range.end <= from)..];
     behind.iter().take_while(move |range| range.start < to).map(move |range| (range.start.max(from), range.end.min(to)))
 }

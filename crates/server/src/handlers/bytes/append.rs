@@ -75,6 +75,7 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
     }
     let stage = FileId::new(core.next_number()?, file.home());
     let mut body = core.with_room(|| core.store.reserve_write(stage.0, 0, STAGE_SIZE, 0, size as u32)).await?;
+    core.pin_writes([&mut body]).await?;
     incoming.receive_body(&body.places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     verify_sums(core, std::slice::from_mut(&mut body), sum.as_slice())?;
     let sum = sum.filter(|_| core.store.keeps_sums());
@@ -159,10 +160,21 @@ async fn append_in_turn(core: &Rc<Core>, caller: &Caller, arrived: &mut Arrived)
         let end = core.inode(file)?.attributes.size;
         // And a flush may have put more of a chunk behind than the append replaces.
         if end <= offset && core.has_pieces(file, &layout, &append.pieces(), true) {
-            let own = match append.own_writes(core) {
+            let mut own = match append.own_writes(core) {
                 Ok(own) => own,
                 Err(failure) => return Ok(Attempt::Lacks(Lack::Room(failure), chunk_use)),
             };
+            if !core.is_pinned(&mut own) {
+                core.pin_writes(&mut own).await?;
+                let end = core.inode(file)?.attributes.size;
+                if end > offset || !core.has_pieces(file, &layout, &append.pieces(), true) {
+                    offset = end.max(offset);
+                    continue;
+                }
+                if let Err(error) = core.store.settle_writes(&mut own) {
+                    return Ok(Attempt::Lacks(Lack::Room(error.into()), chunk_use));
+                }
+            }
             let body = arrived.body.take().expect("it is appended once");
             let reply = match is_spread {
                 true => append_spread(core, caller, append, body, own, turn).await?,
@@ -407,7 +419,7 @@ pub fn resume_append(core: &Rc<Core>, number: u64, intent: Intent) {
     let mut append = Append { number, file, stage, layout, offset, size, sum: None, damaged: false, origin };
     let (core, done) = (core.clone(), Notice::new());
     core.reactor.clone().spawn(Class::Metadata, async move {
-        let bytes = match read_bytes(&core, stage, 0, 0, size) {
+        let bytes = match read_bytes(&core, stage, 0, 0, size).await {
             Ok(bytes) => bytes,
             // Its checksum does not fit; without checksums nothing is refused.
             Err(failure) => {

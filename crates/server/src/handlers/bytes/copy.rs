@@ -1,7 +1,7 @@
 //! CopyRange: the server of the target's chunk fetches bytes from that of the source's and writes them, as one change.
 
 use crate::core::{Caller, Core, Failure, Turn, Turns, until};
-use crate::handlers::bytes::holders::{fill, own_writes_soon, read_bytes};
+use crate::handlers::bytes::holders::{fill, own_writes_soon};
 use crate::handlers::bytes::read_write::{Step, check_layout_of, piece_end, reply_of, write_pieces};
 use crate::handlers::{EncodedParams, Progress, later};
 use reactor::Nanos;
@@ -118,9 +118,11 @@ async fn fetch(core: &Rc<Core>, request: &CopyRangeRequest) -> Result<(Vec<u8>, 
         if core.cluster.home_of(file) == Some(core.index) {
             check_layout_of(core.tables.borrow().inodes.get(file).as_ref(), file, &layout)?;
         }
-        let bytes = read_bytes(core, file, from.chunk_index, from.chunk_offset, from.size)?;
-        let sum = core.store.read(file.0, from.chunk_index, from.chunk_offset, from.size)?.sum;
-        return Ok((bytes, sum));
+        let read = || core.store.read(file.0, from.chunk_index, from.chunk_offset, from.size);
+        let read = core.with_room(read).await?;
+        let mut bytes = Vec::with_capacity(from.size as usize);
+        read.append_to(&mut bytes);
+        return Ok((bytes, read.sum));
     }
     let read = DataRequest { file, layout, pieces: Pieces(vec![from]), sums: Vec::new() };
     for _ in 0..ATTEMPTS_MAX {

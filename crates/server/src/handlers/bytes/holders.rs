@@ -3,8 +3,8 @@
 use crate::backing::ranges_of;
 use crate::core::{Caller, Core, Failure};
 use crate::process::statistics::waits::{WaitReason, because};
-use crate::store::ChunkWrite;
-use reactor::Nanos;
+use crate::store::{ChunkWrite, StoreError};
+use reactor::{Nanos, PagePin};
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::messages::{Empty, ReserveChunksRequest};
@@ -45,7 +45,9 @@ pub async fn own_writes_soon(
     layout: &Layout,
     pieces: &[ChunkRange],
 ) -> Result<Vec<ChunkWrite>, Failure> {
-    core.with_room(|| own_writes(core, file, layout, pieces)).await
+    let mut writes = core.with_room(|| own_writes(core, file, layout, pieces)).await?;
+    core.pin_writes(&mut writes).await?;
+    Ok(writes)
 }
 
 /// Puts bytes into the places of a write, which are as many.
@@ -59,8 +61,8 @@ pub fn fill(write: &ChunkWrite, mut bytes: &[u8]) {
 }
 
 /// A copy of a range of a chunk here.
-pub fn read_bytes(core: &Core, file: FileId, index: u64, offset: u32, size: u32) -> Result<Vec<u8>, Failure> {
-    let read = core.store.read(file.0, index, offset, size)?;
+pub async fn read_bytes(core: &Rc<Core>, file: FileId, index: u64, offset: u32, size: u32) -> Result<Vec<u8>, Failure> {
+    let read = core.with_room(|| core.store.read(file.0, index, offset, size)).await?;
     let mut bytes = Vec::with_capacity(size as usize);
     read.append_to(&mut bytes);
     Ok(bytes)
@@ -128,11 +130,17 @@ pub struct Rounds {
     limit: Option<Nanos>,
     /// Whether the room that changes leave when they go behind is not waited for.
     is_brief: bool,
+    /// What was absent before.
+    pins: Vec<PagePin>,
 }
 
 impl Rounds {
     /// Returns when it may be tried again, or with the failure when that is of no use.
     pub async fn next(&mut self, core: &Rc<Core>, failure: Failure) -> Result<(), Failure> {
+        if let Some(absent) = &failure.absent {
+            self.pins.push(because(WaitReason::Disk, core.store.pin_pages(absent)).await?);
+            return Ok(());
+        }
         let now = core.reactor.now();
         let limit = *self.limit.get_or_insert(now + core.options.timeout / 4);
         if failure.status != Status::NoSpace || now >= limit {
@@ -162,7 +170,8 @@ impl Core {
         failure.status == Status::NoSpace && self.store.gains_by_sync()
     }
 
-    /// What `take` gives, tried again after a sync for as long as it only lacks room that rests until one.
+    /// What `take` gives, tried again when bytes that were absent are in memory, and after a sync for as long as it
+    /// only lacks room that rests until one.
     pub async fn with_room<T, E: Into<Failure>>(
         self: &Rc<Self>,
         mut take: impl FnMut() -> Result<T, E>,
@@ -172,6 +181,26 @@ impl Core {
             match take() {
                 Err(error) => rounds.next(self, error.into()).await?,
                 Ok(taken) => return Ok(taken),
+            }
+        }
+    }
+
+    /// Whether what reserved writes touch is in memory, and stays there.
+    pub fn is_pinned(&self, writes: &mut [ChunkWrite]) -> bool {
+        self.store.pin_writes(writes.iter_mut()).is_ok()
+    }
+
+    /// Returns when there is memory for the bytes of reserved writes, and what their commits look at is there.
+    pub async fn pin_writes<'a>(&self, writes: impl IntoIterator<Item = &'a mut ChunkWrite>) -> Result<(), Failure> {
+        let mut writes: Vec<&mut ChunkWrite> = writes.into_iter().collect();
+        let mut _pin = PagePin::default();
+        loop {
+            match self.store.pin_writes(writes.iter_mut().map(|write| &mut **write)) {
+                Ok(()) => return Ok(()),
+                Err(StoreError::Absent(absent)) => {
+                    _pin = because(WaitReason::Disk, self.store.pin_pages(&absent)).await?;
+                }
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -100,7 +100,13 @@ pub fn read(core: &Core, params: &[u8]) -> Result<(ReadReply, ReplyBody), Failur
     let mut reads: Vec<ChunkRead> = Vec::with_capacity(request.pieces.0.len());
     let mut pieces = Vec::with_capacity(request.pieces.0.len());
     for piece in &request.pieces.0 {
-        let read = core.store.read(request.file.0, piece.chunk_index, piece.chunk_offset, piece.size)?;
+        let read = match core.store.read(request.file.0, piece.chunk_index, piece.chunk_offset, piece.size) {
+            Err(StoreError::Absent(_)) => {
+                let all = request.pieces.0.iter().map(|piece| (piece.chunk_index, piece.chunk_offset, piece.size));
+                return Err(core.store.absent_pages(request.file.0, all).into());
+            }
+            read => read?,
+        };
         let within = piece.chunk_offset + piece.size <= read.valid_end;
         reply.sums.extend(read.sum);
         reply.complete &= within || piece_end(piece, chunk_size).is_some_and(|end| end <= known_size);
@@ -183,6 +189,7 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
         _ => 0,
     };
     let mut reserved = core.with_room(|| Reserved::new(core, &request, done)).await?;
+    core.pin_writes(reserved.steps.iter_mut().flat_map(|step| &mut step.writes)).await?;
     let places = reserved.places();
     incoming.receive_body(&places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     drop(places);

@@ -175,7 +175,7 @@ fn check_existing(caller: &Caller, flags: u32, access: u8, inode: &Inode) -> Res
         Kind::Symlink if flags & open_flags::NO_FOLLOW != 0 => return Err(Status::SymlinkLoop.into()),
         Kind::Symlink => {
             let text = Cow::Owned(inode.target().to_vec());
-            return Err(Failure { status: Status::IsSymlink, id: inode.attributes.id, text });
+            return Err(Failure { text, ..Failure::new(Status::IsSymlink, inode.attributes.id) });
         }
         Kind::Directory => {
             let truncating = flags & open_flags::TRUNCATE != 0;

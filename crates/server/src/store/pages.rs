@@ -1,0 +1,177 @@
+//! Which pages of the data space an operation touches, where only a part of it is in memory.
+//!
+//! Invariants
+//! 1. What a commit of a settled write reads or writes is pinned by it: the pages that its bytes have landed in, the
+//!    live bytes beside them, written ranges that it cuts where the store keeps checksums, and all of a chunk that is
+//!    in so many pieces that gaps may be filled or the whole moved.
+//! 2. A page counts as fresh only if no byte of it is live; then what the device has of it counts no more.
+
+use super::StoreError;
+use super::allocator::Run;
+use super::chunk::{self, Chunk, Extent, ValidRange};
+use super::commit::StoreOperation;
+use super::error::AbsentPages;
+use super::state::{ChunkKey, StoreState};
+use super::write::{PendingWrite, RANGES_MIN, SCATTERED_MAX, WritePart, live_parts, rest_of_pages};
+use reactor::{PageNeed, PagePin};
+use std::ops::Range;
+
+/// Pages that are about to be written to, and hold nothing.
+pub fn fresh_pages(runs: impl IntoIterator<Item = Run>) -> PageNeed {
+    let pages = |run: Run| u64::from(run.start)..u64::from(run.start) + u64::from(run.pages);
+    PageNeed { fresh: runs.into_iter().map(pages).collect(), ..PageNeed::default() }
+}
+
+impl StoreState {
+    /// Pins what `need` tells of a chunk; nothing where all of the data space is in memory. Errors: `Absent`.
+    pub fn pin_pages(&self, (file, index): ChunkKey, need: impl FnOnce() -> PageNeed) -> Result<PagePin, StoreError> {
+        if !self.is_partial {
+            return Ok(PagePin::default());
+        }
+        let need = need();
+        if need.is_empty() {
+            return Ok(PagePin::default());
+        }
+        self.data.try_pin(&need).ok_or(StoreError::Absent(AbsentPages { file, index, need }))
+    }
+
+    /// What a read of bytes `from..to` of a chunk looks at; with checksums that is every range that has a byte of them.
+    pub fn pages_to_read(&self, chunk: &Chunk, from: u32, to: u32) -> PageNeed {
+        let mut need = PageNeed::default();
+        let whole = self.checksums();
+        let behind = &chunk.ranges[chunk.ranges.partition_point(|range| range.end <= from)..];
+        for range in behind.iter().take_while(|range| range.start < to) {
+            let (first, last) = match whole {
+                true => (range.start, range.end),
+                false => (range.start.max(from), range.end.min(to)),
+            };
+            chunk::pages_of_bytes(&chunk.extents, first, last, &mut need.filled);
+        }
+        need
+    }
+
+    /// Pins what the commit of a write touches, as its chunk is now. Errors: `Absent`.
+    pub fn pin_for_write(&self, pending_write: &mut PendingWrite) -> Result<(), StoreError> {
+        if self.is_partial {
+            // The new pin holds before the old one goes.
+            pending_write.pages = Some(self.pin_pages(pending_write.key, || self.pages_to_write(pending_write))?);
+        }
+        Ok(())
+    }
+
+    /// Pins what writes touch that are reserved, all of them or none. Errors: `Absent`, with the pages of all together:
+    /// who waits for a part while it holds another may wait for ever.
+    pub fn pin_writes(&self, writes: &mut [&mut PendingWrite]) -> Result<(), StoreError> {
+        if !self.is_partial || writes.iter().all(|write| write.pages.is_some()) {
+            return Ok(());
+        }
+        if writes.iter_mut().try_for_each(|write| self.pin_for_write(write)).is_ok() {
+            return Ok(());
+        }
+        let mut all = PageNeed::default();
+        for write in writes.iter_mut() {
+            write.pages = None;
+            let PageNeed { filled, fresh } = self.pages_to_write(write);
+            all.filled.extend(filled);
+            all.fresh.extend(fresh);
+        }
+        let (file, index) = writes.first().map_or((0, 0), |write| write.key);
+        Err(StoreError::Absent(AbsentPages { file, index, need: all }))
+    }
+
+    fn pages_to_write(&self, pending_write: &PendingWrite) -> PageNeed {
+        let PendingWrite { key, parts, landing, .. } = pending_write;
+        if parts.is_empty() {
+            return PageNeed::default();
+        }
+        let empty = Chunk::default();
+        let current = self.files.get(key.0).and_then(|file| file.chunks.get(key.1)).unwrap_or(&empty);
+        let mut need = PageNeed::default();
+        for extent in landing.iter() {
+            put_landing(current, extent, pending_write.staged, &mut need);
+        }
+        let capacity = self.active.get(key).map_or(0, |active| active.capacity.len());
+        let pieces = current.extents.len() + capacity + 2 * landing.len();
+        if current.ranges.len() + parts.len() > RANGES_MIN || pieces > SCATTERED_MAX {
+            need.filled.extend(current.extents.iter().map(chunk::pages_of));
+            return need;
+        }
+        for (from, to) in rest_of_pages(parts) {
+            for (first, last) in live_parts(&current.ranges, from, to) {
+                chunk::pages_of_bytes(&current.extents, first, last, &mut need.filled);
+            }
+        }
+        if self.checksums() {
+            for range in current.ranges.iter().filter(|range| is_cut_by(range, parts)) {
+                chunk::pages_of_bytes(&current.extents, range.start, range.end, &mut need.filled);
+            }
+        }
+        need
+    }
+
+    /// Pins the written ranges that a truncate or a hole takes a part of, whose checksums have to be computed anew.
+    /// Errors: `Absent`; then there is nothing to be undone.
+    pub fn pin_for_cut(&self, operation: &StoreOperation) -> Result<Vec<PagePin>, StoreError> {
+        if !self.is_partial || !self.checksums() {
+            return Ok(Vec::new());
+        }
+        let (file, out) = match operation {
+            StoreOperation::Truncate { file, size, .. } => (*file, *size..u64::MAX),
+            StoreOperation::Hole(hole) => (hole.file, hole.start..hole.end),
+            _ => return Ok(Vec::new()),
+        };
+        let Some(known) = self.files.get(file).filter(|file| file.chunk_size > 0) else { return Ok(Vec::new()) };
+        let chunk_size = u64::from(known.chunk_size);
+        let mut pins = Vec::new();
+        // Only in the first and the last chunk is there something to be cut.
+        let mut edges = [out.start / chunk_size, out.end.saturating_sub(1) / chunk_size];
+        edges.sort_unstable();
+        for (number, index) in edges.into_iter().enumerate() {
+            if number == 1 && edges[0] == index {
+                continue;
+            }
+            let Some(chunk) = known.chunks.get(index) else { continue };
+            let start = index.saturating_mul(chunk_size);
+            let within = |byte: u64| byte.saturating_sub(start).min(chunk_size) as u32;
+            let out = within(out.start)..within(out.end);
+            let is_cut = |range: &&ValidRange| {
+                let has_rest = range.start < out.start || range.end > out.end;
+                range.start < out.end && range.end > out.start && has_rest
+            };
+            pins.push(self.pin_pages((file, index), || {
+                let mut need = PageNeed::default();
+                for range in chunk.ranges.iter().filter(is_cut) {
+                    chunk::pages_of_bytes(&chunk.extents, range.start, range.end, &mut need.filled);
+                }
+                need
+            })?);
+        }
+        Ok(pins)
+    }
+}
+
+/// Whether parts have some but not all bytes of a written range.
+fn is_cut_by(range: &ValidRange, parts: &[WritePart]) -> bool {
+    let over = &parts[parts.partition_point(|part| part.end <= range.start)..];
+    let covered = |part: &WritePart| u64::from(part.end.min(range.end) - part.start.max(range.start));
+    let bytes: u64 = over.iter().take_while(|part| part.start < range.end).map(covered).sum();
+    bytes > 0 && bytes < u64::from(range.end - range.start)
+}
+
+/// Pages where bytes are about to land: in those of a chunk there may be live ones beside them.
+fn put_landing(current: &Chunk, landing: &Extent, staged: bool, need: &mut PageNeed) {
+    let is_live = |page: u32| {
+        let bytes = page * super::PAGE_SIZE as u32..(page + 1).saturating_mul(super::PAGE_SIZE as u32);
+        !staged && chunk::overlaps(&current.ranges, bytes.start, bytes.end)
+    };
+    let (mut first, pages): (u32, Range<u32>) = (landing.logical, landing.logical..landing.logical_end());
+    while first < pages.end {
+        let live = is_live(first);
+        let end = (first + 1..pages.end).find(|page| is_live(*page) != live).unwrap_or(pages.end);
+        if let Some(part) = landing.clip(first, end) {
+            let list = if live { &mut need.filled } else { &mut need.fresh };
+            list.push(chunk::pages_of(&part));
+        }
+        first = end;
+    }
+}
