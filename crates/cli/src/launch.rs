@@ -160,6 +160,10 @@ impl Start<'_> {
         if settings.checksums {
             command.arg("--checksums");
         }
+        if let Some(devices) = &settings.devices {
+            command.arg("--device").arg(devices.path_of(&settings.stores, index));
+            command.arg(format!("--buffer={}", devices.buffer));
+        }
         command.arg("--transport").arg(settings.transport.word());
         command.arg("--short-circuit").arg(settings.short_circuit());
         command.arg("--pin").arg(settings.pin.to_string());

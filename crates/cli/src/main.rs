@@ -18,6 +18,7 @@ mod commands;
 mod completion;
 mod config;
 mod copy;
+mod device_store;
 mod doctor;
 mod down;
 mod failure;

@@ -79,6 +79,8 @@ const fn choice_of_command(
     OptionRow { key, name, letters, value, default: "", unit, help, variable: false }
 }
 
+/// The least of a store on a disk that may be in memory, in bytes.
+pub const BUFFER_SIZE_MIN: u64 = 16 << 20;
 /// Smallest store and journal of a server, in bytes.
 pub const STORE_SIZE_MIN: u64 = 16 << 20;
 pub const JOURNAL_SIZE_MIN: u64 = 4 << 20;
@@ -239,9 +241,10 @@ pub static TABLE: &[OptionRow] = &[
         "store",
         Value::Text,
         "memory",
-        "memory[:DIR][,size=SIZE]",
-        "kind of store, its directory (as --dir) and bytes of data for each server; without a size, three \
-         quarters of what is free there are shared out",
+        "memory[:DIR][,size=SIZE] or nvme:PATH[,PATH...][,size=SIZE][,buffer=SIZE]",
+        "kind of store and bytes of data for each server: in memory, with its directory (as --dir), or on a disk, with \
+         a directory, or a file or block device for each server of a host, and how much of it is in memory at most; \
+         without a size, three quarters of what is free are shared out",
     ),
     setting(
         "backing",
@@ -527,6 +530,22 @@ pub static TABLE: &[OptionRow] = &[
         "which of the cluster's servers to be",
     ),
     choice_of_command("directory", "directory", "", Value::Path, "PATH", "directory of this server's store"),
+    choice_of_command(
+        "device",
+        "device",
+        "",
+        Value::Path,
+        "PATH",
+        "file or block device that keeps the store; the directory is in memory then",
+    ),
+    choice_of_command(
+        "buffer",
+        "buffer",
+        "",
+        Value::Size { least: BUFFER_SIZE_MIN, most: STORE_SIZE_MAX },
+        "SIZE",
+        "bytes of data that are in memory at most, with --device",
+    ),
     choice_of_command(
         "store-size",
         "size",

@@ -202,6 +202,7 @@ pub fn remove_stores(settings: &Settings, indices: impl IntoIterator<Item = u32>
     for index in indices {
         let store = settings.store_of(index);
         accept_missing(&store, remove_store(&store))?;
+        crate::device_store::remove(settings, index)?;
     }
     match settings.made_stores.then(|| fs::remove_dir(&settings.stores)) {
         Some(Err(error)) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),

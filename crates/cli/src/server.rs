@@ -15,7 +15,7 @@ use crate::up::catch_signals;
 use reactor::log::{Fact, Level};
 use reactor::process::Signals;
 use reactor::{DriverKind, Nanos, Reactor};
-use server::{JournalGrowth, ReadLeasing, Server, ServerOptions, StartError};
+use server::{DeviceStore, JournalGrowth, ReadLeasing, Server, ServerOptions, StartError};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
@@ -47,12 +47,16 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
     let index = arguments.number_given("index").ok_or_else(|| missing("index"))?;
     let store_size = arguments.number_given("store-size").ok_or_else(|| missing("size"))?;
     let metrics_port = arguments.number("metrics-port") as u16;
-    let pages_note = pages_note(&directory, arguments.text_or_default("huge-pages") != "off");
+    let device = device_store(arguments, store_size)?;
+    let pages_note = match &device {
+        Some(_) => DEVICE_NOTE.to_owned(),
+        None => pages_note(&directory, arguments.text_or_default("huge-pages") != "off"),
+    };
     Ok(ServerOptions {
         cluster: Rc::new(find_cluster(arguments)?),
         index: index as u32,
         directory,
-        device: None,
+        device,
         store_size,
         journal_size: arguments.number("journal-size"),
         journal_growth: JournalGrowth::of_store(store_size),
@@ -70,6 +74,18 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         backing: arguments.path("backing"),
         flushing: flushing::wanted(arguments)?,
     })
+}
+
+/// Why a store on a device lies on small pages.
+const DEVICE_NOTE: &str = "a device keeps them, and single pages of each are in memory";
+
+/// What keeps the store. Errors: one of the two is missing.
+fn device_store(arguments: &Arguments, store_size: u64) -> Outcome<Option<DeviceStore>> {
+    match (arguments.path("device"), arguments.number_given("buffer")) {
+        (Some(path), Some(buffer)) => Ok(Some(DeviceStore { path, buffer: buffer.min(store_size) })),
+        (None, None) => Ok(None),
+        _ => Err(Failure::usage("--device and --buffer go together".to_owned())),
+    }
 }
 
 async fn serve(reactor: &Reactor, signals: &Signals, options: ServerOptions) -> Outcome {

@@ -1,9 +1,10 @@
 //! How the servers of a run directory are started: kept there, so that they can be started again in the same way.
 
 use crate::arguments::{Arguments, number_of};
+use crate::device_store::{self, Devices};
 use crate::failure::{Failure, Outcome};
 use crate::flushing;
-use crate::options::{OptionRow, STORE_SIZE_MAX, STORE_SIZE_MIN};
+use crate::options::{BUFFER_SIZE_MIN, OptionRow, STORE_SIZE_MAX, STORE_SIZE_MIN};
 use crate::pin::Pin;
 use crate::site_look::{SiteLook, look_at};
 use crate::text::{parse_size, size_words};
@@ -36,6 +37,8 @@ pub struct Settings {
     pub stores: PathBuf,
     /// Whether that directory is ours to remove.
     pub made_stores: bool,
+    /// What keeps the stores, where that directory is only for what is in memory of them.
+    pub devices: Option<Devices>,
     /// Bytes of data of each server.
     pub store_size: u64,
     pub journal_size: u64,
@@ -63,10 +66,14 @@ pub struct Settings {
 struct StoreText {
     directory: Option<PathBuf>,
     size: Option<u64>,
+    /// Where stores are that devices keep.
+    devices: Vec<PathBuf>,
+    buffer: Option<u64>,
 }
 
 impl StoreText {
-    /// Reads `memory[:DIR][,size=SIZE]`. The error says what is wanted.
+    /// Reads `memory[:DIR][,size=SIZE]` and `nvme:PATH[,PATH...][,size=SIZE][,buffer=SIZE]`. The error says what is
+    /// wanted.
     fn parse(text: &str) -> Result<StoreText, String> {
         let wanted = || format!("{} is wanted", OptionRow::of("store").unit);
         let mut parts = text.split(',');
@@ -76,23 +83,29 @@ impl StoreText {
             Some(("memory", parameter)) if parameter.starts_with("size=") => store.take_parameter(parameter)?,
             Some(("memory", directory)) => store.directory = Some(PathBuf::from(directory)),
             None if text.split(',').next() == Some("memory") => {}
-            Some(("nvme", _)) => {
-                return Err("the nvme store does not exist yet; use memory on a file system of that device".to_owned());
-            }
+            Some(("nvme", path)) if !path.is_empty() && !path.contains('=') => store.devices.push(PathBuf::from(path)),
+            Some(("nvme", _)) => return Err("the nvme store wants a directory, file or block device first".to_owned()),
             _ => return Err(wanted()),
         }
-        for parameter in parts.filter(|part| !part.is_empty()) {
-            store.take_parameter(parameter)?;
+        for part in parts.filter(|part| !part.is_empty()) {
+            match store.devices.is_empty() || part.contains('=') {
+                true => store.take_parameter(part)?,
+                false => store.devices.push(PathBuf::from(part)),
+            }
         }
         Ok(store)
     }
 
     fn take_parameter(&mut self, parameter: &str) -> Result<(), String> {
-        let size =
-            parameter.strip_prefix("size=").ok_or_else(|| format!("\"{parameter}\" is not known; size=SIZE is"))?;
-        let size = parse_size(size).filter(|size| (STORE_SIZE_MIN..=STORE_SIZE_MAX).contains(size));
-        let (least, most) = (size_words(STORE_SIZE_MIN), size_words(STORE_SIZE_MAX));
-        self.size = Some(size.ok_or_else(|| format!("\"{parameter}\": a size from {least} to {most} is wanted"))?);
+        let (place, text, least) = match parameter.split_once('=') {
+            Some(("size", size)) => (&mut self.size, size, STORE_SIZE_MIN),
+            Some(("buffer", size)) if !self.devices.is_empty() => (&mut self.buffer, size, BUFFER_SIZE_MIN),
+            Some(("buffer", _)) => return Err(format!("\"{parameter}\" is for --store nvme:PATH")),
+            _ => return Err(format!("\"{parameter}\" is not known; size=SIZE is")),
+        };
+        let size = parse_size(text).filter(|size| (least..=STORE_SIZE_MAX).contains(size));
+        let (least, most) = (size_words(least), size_words(STORE_SIZE_MAX));
+        *place = Some(size.ok_or_else(|| format!("\"{parameter}\": a size from {least} to {most} is wanted"))?);
         Ok(())
     }
 }
@@ -108,6 +121,9 @@ fn store_text(arguments: &Arguments) -> Outcome<StoreText> {
     }
     if let Some(directory) = &store.directory {
         store.directory = Some(absolute(directory)?);
+    }
+    for path in &mut store.devices {
+        *path = absolute(path)?;
     }
     Ok(store)
 }
@@ -172,8 +188,13 @@ impl Settings {
     pub fn for_new_cluster(arguments: &Arguments, id: u128, servers: u32) -> Outcome<Settings> {
         let mut settings = Settings::wanted(arguments, id)?;
         if settings.store_size == 0 {
-            settings.store_size = share_of_free_space(&settings.stores, servers, settings.journal_size)?;
+            settings.store_size = match &settings.devices {
+                Some(devices) => devices.share(&settings.stores, servers, settings.journal_size)?,
+                None => share_of_free_space(&settings.stores, servers, settings.journal_size)?,
+            };
         }
+        let free = free_space_of(&settings.stores)?;
+        settings.find_buffer(free, servers)?;
         Ok(settings)
     }
 
@@ -188,6 +209,11 @@ impl Settings {
         Ok(Settings {
             made_stores: !stores.exists(),
             stores,
+            devices: (!store.devices.is_empty()).then(|| Devices {
+                made: store.devices.iter().all(|path| !path.exists()),
+                paths: store.devices,
+                buffer: store.buffer.unwrap_or(0),
+            }),
             store_size: store.size.unwrap_or(0),
             journal_size,
             checksums: arguments.flag("checksums"),
@@ -203,6 +229,36 @@ impl Settings {
             backing: wanted_backing(arguments)?,
             flushing: flushing::wanted(arguments)?,
         })
+    }
+
+    /// Gives stores on devices a share of the memory that is free, unless they were told theirs.
+    pub fn find_buffer(&mut self, free: u64, servers: u32) -> Outcome {
+        if self.devices.as_ref().is_some_and(|devices| devices.buffer == 0) {
+            let buffer = device_store::share_of_memory(&self.stores, free, servers, self)?;
+            if let Some(devices) = &mut self.devices {
+                devices.buffer = buffer;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that a store takes in its directory, beside its checkpoints.
+    pub fn size_in_directory(&self) -> u64 {
+        let data = self.devices.as_ref().map_or(self.store_size, |devices| devices.buffer.min(self.store_size));
+        data + self.journal_size
+    }
+
+    /// Where the stores are, for people.
+    pub fn place_words(&self) -> String {
+        match &self.devices {
+            Some(devices) => format!(
+                "stores on {}, {} of each in memory, in {}",
+                devices.words(),
+                size_words(devices.buffer),
+                self.stores.display()
+            ),
+            None => format!("stores in {}", self.stores.display()),
+        }
     }
 
     /// What the command line asks for that a cluster which exists already has otherwise, in words.
@@ -231,6 +287,11 @@ impl Settings {
             let directory = store.directory.map(|path| path.display().to_string());
             compare("dir", self.stores.display().to_string(), directory);
             compare("store size=", self.store_size.to_string(), store.size.map(|size| size.to_string()));
+            let own = self.devices.clone().unwrap_or_default();
+            let asked = Devices { paths: store.devices, ..Devices::default() };
+            let is_named = arguments.is_on_command_line("store");
+            compare("store nvme:", own.words(), is_named.then(|| asked.words()));
+            compare("store buffer=", own.buffer.to_string(), store.buffer.map(|size| size.to_string()));
         }
         if arguments.is_on_command_line("protect") {
             let wanted =
@@ -306,6 +367,10 @@ impl Settings {
         for (key, number) in numbers {
             let _ = writeln!(text, "{key} = {number}");
         }
+        if let Some(devices) = &self.devices {
+            let _ = writeln!(text, "devices = {}", devices.words());
+            let _ = writeln!(text, "made-devices = {}\nbuffer = {}", u64::from(devices.made), devices.buffer);
+        }
         if let Some(backing) = &self.backing {
             let _ = writeln!(text, "backing = {}", backing.display());
             for (key, value) in flushing::texts(&self.flushing) {
@@ -333,6 +398,14 @@ impl Settings {
         Ok(Settings {
             stores: PathBuf::from(field("stores")?),
             made_stores: plain("made-stores")? == 1,
+            devices: match field("devices") {
+                Ok(paths) => Some(Devices {
+                    paths: paths.split(',').map(PathBuf::from).collect(),
+                    made: plain("made-devices")? == 1,
+                    buffer: plain("buffer")?,
+                }),
+                Err(_) => None,
+            },
             store_size: checked("store-size")?,
             journal_size: checked("journal-size")?,
             checksums: plain("checksums")? == 1,
@@ -367,10 +440,12 @@ fn existing_path(path: &Path) -> PathBuf {
 /// Three quarters of the free space, shared out. Errors: too little of it.
 fn share_of_free_space(stores: &Path, servers: u32, journal_size: u64) -> Outcome<u64> {
     let existing = stores.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    let free = crate::store_memory::free_space(existing).map_err(|error| {
-        Failure::failed(format!("{}: {error}; choose another directory with --dir", existing.display()))
-    })?;
-    share_of(existing, free, servers, journal_size)
+    share_of(existing, free_space_of(stores)?, servers, journal_size)
+}
+
+fn free_space_of(stores: &Path) -> Outcome<u64> {
+    crate::store_memory::free_space(stores)
+        .map_err(|error| Failure::failed(format!("{}: {error}; choose another directory with --dir", stores.display())))
 }
 
 /// The share of each server in what is free on a medium. Errors: too little.
@@ -394,6 +469,7 @@ pub fn for_tests() -> Settings {
     Settings {
         stores: PathBuf::from("/dev/shm/some where = else"),
         made_stores: true,
+        devices: None,
         store_size: 1 << 30,
         journal_size: 1 << 26,
         checksums: false,
@@ -434,14 +510,30 @@ mod tests {
     /// Goal: all documented forms of --store are read, others refused.
     #[test]
     fn store_forms() {
-        let store = |directory: Option<&str>, size| StoreText { directory: directory.map(PathBuf::from), size };
+        let store = |directory: Option<&str>, size| StoreText {
+            directory: directory.map(PathBuf::from),
+            size,
+            ..StoreText::default()
+        };
+        let devices = |paths: &[&str], size, buffer| StoreText {
+            devices: paths.iter().map(PathBuf::from).collect(),
+            size,
+            buffer,
+            ..StoreText::default()
+        };
         assert_eq!(StoreText::parse("memory"), Ok(store(None, None)));
         assert_eq!(StoreText::parse("memory:"), Ok(store(None, None)));
         assert_eq!(StoreText::parse("memory:/x"), Ok(store(Some("/x"), None)));
         assert_eq!(StoreText::parse("memory:/x,size=1G"), Ok(store(Some("/x"), Some(1 << 30))));
         assert_eq!(StoreText::parse("memory:size=64M"), Ok(store(None, Some(64 << 20))));
         assert_eq!(StoreText::parse("memory,size=64M"), Ok(store(None, Some(64 << 20))));
-        for text in ["", "disk:/x", "nvme:/dev/x", "memory:/x,size=1", "memory:/x,speed=9"] {
+        assert_eq!(StoreText::parse("nvme:/dev/x"), Ok(devices(&["/dev/x"], None, None)));
+        let both = Ok(devices(&["/a", "/b"], Some(1 << 30), Some(64 << 20)));
+        assert_eq!(StoreText::parse("nvme:/a,/b,size=1G,buffer=64M"), both);
+        assert_eq!(StoreText::parse("nvme:/a,buffer=64M,/b,size=1G"), both);
+        let refused = ["memory:/x,buffer=64M", "memory:/x,/y", "nvme", "nvme:", "nvme:size=1G", "nvme:/x,buffer=1M"];
+        assert!(refused.iter().all(|text| StoreText::parse(text).is_err()));
+        for text in ["", "disk:/x", "memory:/x,size=1", "memory:/x,speed=9"] {
             assert!(StoreText::parse(text).is_err(), "{text}");
         }
     }

@@ -256,7 +256,11 @@ impl ServerStatus {
 /// journal.
 fn memory_bound(report: &Value) -> Option<u64> {
     let store = &report["store"];
-    Some(report["memory_max"].as_u64()? + store["bytes_backed"].as_u64()? + store["journal_size"].as_u64()?)
+    let data = match store["buffer"].as_u64()? {
+        0 => store["bytes_backed"].as_u64()?,
+        buffer => store["bytes_backed"].as_u64()?.min(buffer),
+    };
+    Some(report["memory_max"].as_u64()? + data + store["journal_size"].as_u64()?)
 }
 
 /// Why a store lies on the pages that it lies on; nothing for one on a disk.

@@ -36,7 +36,8 @@ pub fn free_space(stores: &Path) -> io::Result<u64> {
 /// Gives each of these new, empty stores memory of its own, if that is wanted and the directory around them is in
 /// memory. Where the system refuses, the stores lie in that directory as they are; reports then say why (`pages_note`).
 pub fn mount_stores(settings: &Settings, indices: &[u32]) -> io::Result<()> {
-    if !settings.huge_pages || !is_memory(&settings.stores)? || is_denied() {
+    // Of a store on a disk single pages come and go.
+    if settings.devices.is_some() || !settings.huge_pages || !is_memory(&settings.stores)? || is_denied() {
         return Ok(());
     }
     let size = mount_size(settings, indices.len() as u64, free_space(&settings.stores)?);

@@ -119,10 +119,10 @@ fn report(raised: &Raised) {
         println!("{} started again: {}", plural(indices.len() as u64, "server"), indices.join(", "));
     } else {
         println!(
-            "{} up, {} each, stores in {}",
+            "{} up, {} each, {}",
             if count == 1 { "1 server is".to_owned() } else { format!("{count} servers are") },
             size_words(raised.settings.store_size),
-            raised.settings.stores.display()
+            raised.settings.place_words()
         );
     }
     let path = &raised.directory.path;
@@ -287,7 +287,17 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
 /// Refuses stores that are larger together than what their medium has free.
 pub fn check_room(settings: &Settings, count: u32) -> Outcome {
     let free = free_space(&settings.stores).map_err(|error| unusable(settings, &error))?;
-    let wanted = u64::from(count) * (settings.store_size + settings.journal_size);
+    let wanted = u64::from(count) * settings.size_in_directory();
+    if wanted > free && settings.devices.is_some() {
+        return Err(Failure::failed(format!(
+            "{} with their journals want {} of memory in {}, which has {} free; ask for less with --store \
+             nvme:PATH,buffer=SIZE and --journal-size SIZE",
+            plural(u64::from(count), "buffer"),
+            size_words(wanted),
+            settings.stores.display(),
+            size_words(free)
+        )));
+    }
     if wanted > free {
         return Err(Failure::failed(format!(
             "{} with their journals want {} in {}, which has {} free; ask for less with --store memory:size=SIZE and \
@@ -304,6 +314,7 @@ pub fn check_room(settings: &Settings, count: u32) -> Outcome {
 /// Makes the directory of each store, so that it is ours and nobody else's, with memory of its own where that can be
 /// had. On failure none of them is left.
 pub fn claim_stores(settings: &Settings, indices: &[u32]) -> Outcome {
+    crate::device_store::check(settings, indices)?;
     for (place, index) in indices.iter().enumerate() {
         let store = settings.store_of(*index);
         let Err(error) = DirBuilder::new().mode(0o700).create(&store) else { continue };
@@ -333,8 +344,13 @@ pub fn claim_stores(settings: &Settings, indices: &[u32]) -> Outcome {
 pub fn check_stores(reactor: &Reactor, directory: &RunDirectory, settings: &Settings, indices: &[u32]) -> Outcome {
     for index in indices {
         let store = settings.store_of(*index);
-        let there =
-            store.is_dir() && reactor.storage(&store).is_ok_and(|storage| server::store::Store::exists(&*storage));
+        let there = match &settings.devices {
+            // What is in memory of it is gone after power loss.
+            Some(devices) => devices.path_of(&settings.stores, *index).exists(),
+            None => {
+                store.is_dir() && reactor.storage(&store).is_ok_and(|storage| server::store::Store::exists(&*storage))
+            }
+        };
         if !there {
             return Err(Failure::failed(format!(
                 "the store of server {index}, {}, is gone, and what it held with it; put it back, or remove what is \

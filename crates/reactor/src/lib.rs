@@ -65,7 +65,7 @@ pub use link::{BodyPiece, ReplyBody};
 pub use local::{MEMORY_PER_CONNECTION as LOCAL_MEMORY_PER_CONNECTION, local_name};
 pub use mapping_lock::RegisteredPages;
 pub use prefetch::prefetch;
-pub use region::{LocalFuture, MappingLock, OpenMode, PageNeed, Region, Span, Storage};
+pub use region::{LocalFuture, MappingLock, OpenMode, PageNeed, PageRoom, Region, Span, Storage};
 pub use relay::Relay;
 pub use scratch::scratch;
 pub use service::{

@@ -67,6 +67,17 @@ impl PageNeed {
     }
 }
 
+/// Where fresh pages that are pinned have their room from, in a region of which only a part is in memory.
+#[derive(Clone, Copy)]
+pub enum PageRoom<'a> {
+    /// What is left, or can be made at once; not while others wait for room.
+    Left,
+    /// What was waited for (`Region::pin`), and more if that is too little.
+    Granted(&'a PagePin),
+    /// It is taken whether there is any or not.
+    Any,
+}
+
 /// A mapped file of fixed size. Offsets and sizes are bytes; a range outside the region is a bug of the caller and
 /// asserts.
 pub trait Region {
@@ -105,11 +116,13 @@ pub trait Region {
     fn is_partial(&self) -> bool {
         false
     }
-    /// Pins pages if they are in memory, and there is room for the fresh ones, now.
-    fn try_pin(&self, _need: &PageNeed) -> Option<PagePin> {
+    /// Pins pages if those with bytes that count are in memory, and there is room for the fresh ones, now.
+    fn try_pin(&self, _need: &PageNeed, _room: PageRoom<'_>) -> Option<PagePin> {
         Some(PagePin::default())
     }
-    /// Pins pages when they are in memory: they are read, and others make room. Errors: the medium's, `StorageFull`.
+    /// Has pages with bytes that count in memory, which are read, and room for the fresh ones, which others make. What
+    /// was fresh may have bytes that count by the end; so the caller pins what it needs then in that room
+    /// ([`PageRoom::Granted`]). Errors: the medium's, `StorageFull`.
     fn pin(&self, _need: PageNeed) -> LocalFuture<io::Result<PagePin>> {
         Box::pin(std::future::ready(Ok(PagePin::default())))
     }

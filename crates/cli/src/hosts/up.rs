@@ -191,7 +191,16 @@ impl<'a> New<'a> {
                  meant",
             ));
         }
-        if self.settings.store_size == 0 {
+        if self.settings.devices.is_some() {
+            if self.settings.store_size == 0 {
+                let words = "the devices of several hosts are not looked at; say how large their stores are to be with \
+                             --store nvme:PATH,size=SIZE";
+                return Err(Failure::usage(words.to_owned()));
+            }
+            // Three quarters of what is free, for each server.
+            let free = self.share(surveys)? / 3 * 4;
+            self.settings.find_buffer(free, 1)?;
+        } else if self.settings.store_size == 0 {
             self.settings.store_size = self.share(surveys)?;
         }
         let mut key = [0; wire::cluster::KEY_SIZE];
@@ -269,11 +278,11 @@ impl<'a> New<'a> {
         }
         let (count, hosts) = (cluster.server_count(), self.record.hosts.len() as u64);
         println!(
-            "{} up on {}, {} each, stores in {}",
+            "{} up on {}, {} each, {}",
             if count == 1 { "1 server is".to_owned() } else { format!("{count} servers are") },
             plural(hosts, "host"),
             size_words(self.settings.store_size),
-            self.settings.stores.display()
+            self.settings.place_words()
         );
         say_mounted(&self.record);
         say_where(&self.directory.path);

@@ -17,7 +17,7 @@ use super::pages::{PageSet, WORD_PAGES};
 use super::residency::{PagePin, Residency, end_error};
 use crate::Class;
 use crate::device::{DeviceCommand, DeviceError};
-use crate::region::{LocalFuture, PageNeed, Region, Span};
+use crate::region::{LocalFuture, PageNeed, PageRoom, Region, Span};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -357,8 +357,8 @@ impl Region for BufferedRegion {
         self.0.residency.is_some()
     }
 
-    fn try_pin(&self, need: &PageNeed) -> Option<PagePin> {
-        self.0.try_pin(need)
+    fn try_pin(&self, need: &PageNeed, room: PageRoom<'_>) -> Option<PagePin> {
+        self.0.try_pin(need, room)
     }
 
     fn pin(&self, need: PageNeed) -> LocalFuture<io::Result<PagePin>> {

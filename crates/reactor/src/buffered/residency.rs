@@ -7,10 +7,11 @@
 //!
 //! Invariants
 //! 1. A page that the device lacks is resident: `dirty`, `unflushed` and `flushing` are parts of `resident`.
-//! 2. `resident` and `arriving` have no page in common, and together no more than `limit` pages, but for those that
-//!    were dirty when a region was opened, and for one need at a time that nothing else would ever make room for.
+//! 2. `resident` and `arriving` have no page in common, and together with the room that was granted no more than
+//!    `limit` pages, but for those that were dirty when a region was opened, those that are pinned in any case
+//!    (`PageRoom::Any`), and one need at a time that nothing else would ever make room for.
 //! 3. A page that is being read from the device is claimed by nobody until that has ended: bytes that arrive late
-//!    overwrite nothing.
+//!    overwrite nothing. A page is claimed as fresh in the step in which the caller has looked whether it is.
 //! 4. A frame in `frames` has resident pages or pins; one that has resident pages is in `queue`, once.
 
 use super::label::PAGE;
@@ -18,7 +19,7 @@ use super::pages::{PageSet, WORD_PAGES};
 use super::region::{RUN_PAGES_MAX, RegionState, WRITES_MAX};
 use crate::Class;
 use crate::device::{DeviceError, DeviceSpanRead};
-use crate::region::{PageNeed, Span};
+use crate::region::{PageNeed, PageRoom, Span};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -56,6 +57,8 @@ pub struct Residency {
     frame_pages: u64,
     pub resident: RefCell<PageSet>,
     arriving: RefCell<PageSet>,
+    /// Pages for which there is room that somebody was granted and has not used yet.
+    granted: Cell<u64>,
     frames: RefCell<BTreeMap<u64, Frame>>,
     queue: RefCell<VecDeque<u64>>,
     /// Turns of those that wait for room or for pages: the next to be given, and whose it is.
@@ -77,13 +80,14 @@ impl Residency {
     pub fn new(bytes: u64) -> Residency {
         let limit = (bytes / PAGE).max(LIMIT_MIN);
         let frame_pages = (limit / FRAMES_MIN).max(1).next_power_of_two().min(WORD_PAGES);
-        let (resident, arriving, frames, queue) = Default::default();
+        let (resident, arriving, granted, frames, queue) = Default::default();
         let (next_turn, turn, waiting, is_cleaning, wanted, may_exceed, failure) = Default::default();
         Residency {
             limit,
             frame_pages,
             resident,
             arriving,
+            granted,
             frames,
             queue,
             next_turn,
@@ -119,7 +123,7 @@ impl Residency {
     }
 
     fn held(&self) -> u64 {
-        self.resident.borrow().count() + self.arriving.borrow().count()
+        self.resident.borrow().count() + self.arriving.borrow().count() + self.granted.get()
     }
 
     fn has_waiters(&self) -> bool {
@@ -142,14 +146,21 @@ impl Residency {
     }
 }
 
-/// Pages that stay in memory while it lives.
+/// Pages that stay in memory while it lives, and room that was granted for fresh ones.
 #[derive(Default)]
-pub struct PagePin(Option<(Rc<RegionState>, Vec<Range<u64>>)>);
+pub struct PagePin(Option<Pinned>);
+
+struct Pinned {
+    state: Rc<RegionState>,
+    frames: Vec<Range<u64>>,
+    room: Cell<u64>,
+}
 
 impl Drop for PagePin {
     fn drop(&mut self) {
-        let Some((state, frames)) = self.0.take() else { return };
+        let Some(Pinned { state, frames, room }) = self.0.take() else { return };
         let Some(residency) = &state.residency else { return };
+        residency.granted.set(residency.granted.get() - room.get());
         let mut table = residency.frames.borrow_mut();
         for number in frames.into_iter().flatten() {
             let Some(frame) = table.get_mut(&number) else { unreachable!("it is pinned") };
@@ -209,7 +220,7 @@ impl RegionState {
     }
 
     /// Pins pages if that takes no wait.
-    pub fn try_pin(self: &Rc<Self>, need: &PageNeed) -> Option<PagePin> {
+    pub fn try_pin(self: &Rc<Self>, need: &PageNeed, room: PageRoom<'_>) -> Option<PagePin> {
         let Some(residency) = &self.residency else { return Some(PagePin::default()) };
         let wanted = Wanted::new(need);
         let (is_there, is_arriving, lacking) = {
@@ -220,23 +231,39 @@ impl RegionState {
                 wanted.fresh.count_without(&resident),
             )
         };
-        if !is_there || is_arriving || lacking > 0 && residency.has_waiters() {
+        if !is_there || is_arriving {
             return None;
         }
-        if !self.make_room(lacking, LOOK_FRAMES) {
-            return None;
-        }
+        let granted = match room {
+            PageRoom::Granted(PagePin(Some(pinned))) => pinned.room.get().min(lacking),
+            _ => 0,
+        };
+        let more = lacking - granted;
+        // Before others are given up: what is needed is not to be among them.
         let pin = self.pin(need);
-        self.claim(&wanted.fresh).ok().map(|()| pin)
+        let is_refused = match room {
+            PageRoom::Left => more > 0 && residency.has_waiters() || !self.make_room(more, LOOK_FRAMES),
+            PageRoom::Granted(_) => !self.make_room(more, LOOK_FRAMES),
+            PageRoom::Any => {
+                self.make_room(more, LOOK_FRAMES);
+                false
+            }
+        };
+        if is_refused {
+            return None;
+        }
+        self.claim(&wanted.fresh).ok()?;
+        if let PageRoom::Granted(PagePin(Some(pinned))) = room {
+            pinned.room.set(pinned.room.get() - granted);
+            residency.granted.set(residency.granted.get() - granted);
+        }
+        Some(pin)
     }
 
-    /// Pins pages when they are in memory and there is room for those that are fresh. Errors: the device's; `StorageFull`
-    /// where memory is lacking.
+    /// Pins pages when those with bytes that count are in memory, and there is room for the others. Errors: the
+    /// device's; `StorageFull` where memory is lacking.
     pub async fn pin_soon(self: Rc<Self>, need: PageNeed) -> io::Result<PagePin> {
         let Some(residency) = &self.residency else { return Ok(PagePin::default()) };
-        if let Some(pin) = self.try_pin(&need) {
-            return Ok(pin);
-        }
         let turn = residency.next_turn.get();
         residency.next_turn.set(turn + 1);
         residency.until(|| residency.turn.get() == turn).await;
@@ -260,14 +287,17 @@ impl RegionState {
             all
         };
         residency.failure.take();
-        loop {
+        let pin = loop {
             residency.until(|| !all.shares_with(&residency.arriving.borrow())).await;
             let lacking = all.count_without(&residency.resident.borrow());
             residency.wanted.set(lacking);
             let exceeds = residency.may_exceed.replace(false);
+            // Before others are given up, and not while it waits.
+            let pin = self.pin(need);
             if self.make_room(lacking, LOOK_FRAMES) || exceeds {
-                break;
+                break pin;
             }
+            drop(pin);
             if let Some(error) = residency.failure.take() {
                 return Err(error.into());
             }
@@ -275,9 +305,12 @@ impl RegionState {
             let mut is_first = true;
             // Anything that happens here may have made room.
             residency.until(|| !std::mem::replace(&mut is_first, false)).await;
+        };
+        if let PagePin(Some(pinned)) = &pin {
+            let room = wanted.fresh.count_without(&residency.resident.borrow());
+            pinned.room.set(room);
+            residency.granted.set(residency.granted.get() + room);
         }
-        let pin = self.pin(need);
-        self.claim(&wanted.fresh)?;
         let mut runs = Vec::new();
         let mut from = 0;
         let mut absent = wanted.filled;
@@ -376,7 +409,7 @@ impl RegionState {
             }
             frames.push(numbers);
         }
-        PagePin(Some((self.clone(), frames)))
+        PagePin(Some(Pinned { state: self.clone(), frames, room: Cell::new(0) }))
     }
 
     /// Gives pages up until so many more fit. False if too few can go that one look finds.

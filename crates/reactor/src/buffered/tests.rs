@@ -3,7 +3,7 @@
 use super::{BufferedStorage, PagePin, PartialRegion};
 use crate::device::DeviceOptions;
 use crate::sim::{CrashKind, DeviceFaults, NodeId, World};
-use crate::{Class, OpenMode, PageNeed, Reactor, Region, Storage};
+use crate::{Class, OpenMode, PageNeed, PageRoom, Reactor, Region, Storage};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -43,7 +43,12 @@ fn open(reactor: &Reactor, create: bool, is_partial: bool) -> io::Result<Rc<Buff
 /// Pins pages, whatever errors the device has. Nothing if it has too many.
 async fn pin(region: &dyn Region, need: PageNeed) -> Option<PagePin> {
     for _ in 0..20 {
-        if let Ok(pin) = region.pin(need.clone()).await {
+        if let Some(pin) = region.try_pin(&need, PageRoom::Left) {
+            return Some(pin);
+        }
+        if let Ok(room) = region.pin(need.clone()).await
+            && let Some(pin) = region.try_pin(&need, PageRoom::Granted(&room))
+        {
             return Some(pin);
         }
     }

@@ -14,7 +14,7 @@ use crate::handlers::Rounds;
 use crate::journal::records::Record;
 use crate::store::ChunkWrite;
 use reactor::backing::{CALL_SIZE_MAX, CallMemory, FileRead};
-use reactor::{Class, Nanos};
+use reactor::{Class, Nanos, PageRoom};
 use std::cell::Cell;
 use std::rc::Rc;
 use wire::FileId;
@@ -171,7 +171,7 @@ impl Core {
         for small in group {
             let reserved = self.store.reserve_write(small.file.0, 0, small.place.chunk_size, 0, small.size);
             let pinned = reserved.and_then(|mut write| {
-                self.store.pin_writes([&mut write].into_iter())?;
+                self.store.pin_writes([&mut write].into_iter(), PageRoom::Left)?;
                 Ok(write)
             });
             match pinned {

@@ -26,7 +26,7 @@ use crate::process::statistics::samples::{SAMPLES_SIZE, Samples};
 use crate::publish::attribute_cache::Publisher;
 use crate::sessions::expiry::start_expiry;
 use crate::sessions::service::Front;
-use crate::store::{NAME_DATA, Store, StoreError, StoreIdentity, StoreOptions, SyncError};
+use crate::store::{NAME_DATA, PAGE_SIZE, Store, StoreError, StoreIdentity, StoreOptions, SyncError};
 use crate::tree::invalidation;
 use reactor::backing::CallStatus;
 use reactor::device::DeviceOptions;
@@ -55,8 +55,6 @@ const DEVICE_MEMORY: &str = "buffer";
 /// How long a device may be in use by what an earlier life has handed over, and between two looks.
 const DEVICE_NS_MAX: Nanos = 5_000_000_000;
 const DEVICE_PAUSE_NS: Nanos = 20_000_000;
-/// Room for checkpoints on a device, at least.
-const CHECKPOINTS_SIZE_MIN: u64 = 64 << 20;
 
 /// A running server; a cheap handle.
 #[derive(Clone)]
@@ -444,6 +442,9 @@ fn session_count_max(options: &ServerOptions) -> usize {
     (options.connections_max * SESSIONS_PER_CONNECTION).min(options.bounds.sessions)
 }
 
+/// What is known of a page that is in memory of a store that a device keeps: six sets, a frame and its place.
+const RESIDENT_PAGE_SIZE: u64 = 224;
+
 /// See `Server::memory_max`.
 pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
     let options = &core.options;
@@ -486,6 +487,10 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         terms.push(("names and files that clients of this machine need not ask for", shared.attribute_cache().size()));
         terms.push(("changes that clients of this machine submit", reactor::SUBMISSION_QUEUES_SIZE));
     }
+    if let Some(device) = &options.device {
+        let pages = device.buffer / PAGE_SIZE * RESIDENT_PAGE_SIZE + options.store_size / PAGE_SIZE / 8;
+        terms.push(("which bytes of the store are in memory, and which the device lacks", pages));
+    }
     if core.backing.is_some() {
         terms.push(("calls on the backing directory, and paths and names that were read", crate::backing::MEMORY_MAX));
         let names = core.taken_up_names_max().saturating_mul(crate::backing::NAME_SIZE);
@@ -521,9 +526,7 @@ async fn open_device(
         let directory = options.directory.display();
         return Err(failed(format!("{directory} is not in memory, where its buffer has to be")));
     }
-    // Three checkpoints at a time, one of which is gone already, have a sixteenth of the store.
-    let checkpoints = (options.store_size / 16).max(CHECKPOINTS_SIZE_MIN);
-    let size = BufferedStorage::device_size(options.store_size + options.journal_size + checkpoints);
+    let size = DeviceStore::device_size(options.store_size, options.journal_size);
     let limit = reactor.now() + DEVICE_NS_MAX;
     let is_in_use = |error: &std::io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ResourceBusy);
     let device = loop {

@@ -1,7 +1,7 @@
 //! How a server is set up, and why it may not start.
 
 use crate::store::{JournalGrowth, StoreError};
-use reactor::Nanos;
+use reactor::{BufferedStorage, Nanos};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -275,6 +275,25 @@ pub struct DeviceStore {
     pub path: PathBuf,
     /// Bytes of data that are in memory at most.
     pub buffer: u64,
+}
+
+/// Room for checkpoints on a device, at least.
+const CHECKPOINTS_SIZE_MIN: u64 = 64 << 20;
+/// Part of a store's size that checkpoints have on a device: there are three at a time, one of which is gone already.
+const CHECKPOINTS_SHARE: u64 = 16;
+
+impl DeviceStore {
+    /// Bytes of a device for so much data and such a journal.
+    pub fn device_size(store_size: u64, journal_size: u64) -> u64 {
+        let checkpoints = (store_size / CHECKPOINTS_SHARE).max(CHECKPOINTS_SIZE_MIN);
+        BufferedStorage::device_size(store_size + journal_size + checkpoints)
+    }
+
+    /// Bytes of data that a device of so many bytes has room for, about; 0 if it is too small.
+    pub fn data_size(device_size: u64, journal_size: u64) -> u64 {
+        let rest = device_size.saturating_sub(BufferedStorage::device_size(journal_size));
+        (rest / (CHECKPOINTS_SHARE + 1) * CHECKPOINTS_SHARE).min(rest.saturating_sub(CHECKPOINTS_SIZE_MIN))
+    }
 }
 
 /// What a server has to be told.

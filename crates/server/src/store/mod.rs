@@ -46,7 +46,7 @@ pub use wire::{FastMap, hash_id};
 use commit::{StoreOperation, TransactionBody};
 use files::Announcement;
 use inline_vec::InlineVec;
-use reactor::{PageNeed, PagePin, Span, StampedRegion, Storage};
+use reactor::{PageNeed, PagePin, PageRoom, Span, StampedRegion, Storage};
 use read::ReadPlan;
 use state::{ChunkKey, StoreState};
 use std::cell::RefCell;
@@ -554,15 +554,20 @@ impl Store {
         Ok(ChunkWrite { places, first_places, reservation })
     }
 
-    /// Pins what reserved writes touch, before their bytes arrive. Errors: `Absent`, with what all of them need.
-    pub fn pin_writes<'a>(&self, writes: impl Iterator<Item = &'a mut ChunkWrite>) -> Result<(), StoreError> {
+    /// Pins what reserved writes touch, before their bytes arrive, where `room` says. Errors: `Absent`, with what all
+    /// of them need.
+    pub fn pin_writes<'a>(
+        &self,
+        writes: impl Iterator<Item = &'a mut ChunkWrite>,
+        room: PageRoom<'_>,
+    ) -> Result<(), StoreError> {
         let state = self.state.borrow();
         if !state.is_partial {
             return Ok(());
         }
         let pending_write = |write: &'a mut ChunkWrite| write.reservation.pending_write.as_mut();
         let mut pending_writes: Vec<&mut PendingWrite> = writes.filter_map(pending_write).collect();
-        state.pin_writes(&mut pending_writes)
+        state.pin_writes(&mut pending_writes, room)
     }
 
     /// Has the commit of writes whose bytes are there take no room, and find in memory what it looks at, also where
@@ -711,7 +716,8 @@ impl Store {
         StoreError::Absent(absent)
     }
 
-    /// Has pages in memory that an operation lacked, for as long as the pin lives. Errors: `Medium`.
+    /// Has pages in memory that an operation lacked, and room for those that are fresh, for as long as the pin lives.
+    /// Errors: `Medium`.
     pub async fn pin_pages(&self, absent: &AbsentPages) -> Result<PagePin, StoreError> {
         let pinned = self.state.borrow().data.pin(absent.need.clone());
         let AbsentPages { file, index, .. } = absent;

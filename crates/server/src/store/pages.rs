@@ -13,7 +13,7 @@ use super::commit::StoreOperation;
 use super::error::AbsentPages;
 use super::state::{ChunkKey, StoreState};
 use super::write::{PendingWrite, RANGES_MIN, SCATTERED_MAX, WritePart, live_parts, rest_of_pages};
-use reactor::{PageNeed, PagePin};
+use reactor::{PageNeed, PagePin, PageRoom};
 use std::ops::Range;
 
 /// Pages that are about to be written to, and hold nothing.
@@ -24,7 +24,12 @@ pub fn fresh_pages(runs: impl IntoIterator<Item = Run>) -> PageNeed {
 
 impl StoreState {
     /// Pins what `need` tells of a chunk; nothing where all of the data space is in memory. Errors: `Absent`.
-    pub fn pin_pages(&self, (file, index): ChunkKey, need: impl FnOnce() -> PageNeed) -> Result<PagePin, StoreError> {
+    pub fn pin_pages(
+        &self,
+        (file, index): ChunkKey,
+        room: PageRoom<'_>,
+        need: impl FnOnce() -> PageNeed,
+    ) -> Result<PagePin, StoreError> {
         if !self.is_partial {
             return Ok(PagePin::default());
         }
@@ -32,7 +37,7 @@ impl StoreState {
         if need.is_empty() {
             return Ok(PagePin::default());
         }
-        self.data.try_pin(&need).ok_or(StoreError::Absent(AbsentPages { file, index, need }))
+        self.data.try_pin(&need, room).ok_or(StoreError::Absent(AbsentPages { file, index, need }))
     }
 
     /// What a read of bytes `from..to` of a chunk looks at; with checksums that is every range that has a byte of them.
@@ -50,28 +55,34 @@ impl StoreState {
         need
     }
 
-    /// Pins what the commit of a write touches, as its chunk is now. Errors: `Absent`.
-    pub fn pin_for_write(&self, pending_write: &mut PendingWrite) -> Result<(), StoreError> {
+    /// Pins what the commit of a write touches, as its chunk is now, and as its body is there or not. Errors: `Absent`.
+    pub fn pin_for_write(
+        &self,
+        pending_write: &mut PendingWrite,
+        room: PageRoom<'_>,
+        has_body: bool,
+    ) -> Result<(), StoreError> {
         if self.is_partial {
             // The new pin holds before the old one goes.
-            pending_write.pages = Some(self.pin_pages(pending_write.key, || self.pages_to_write(pending_write))?);
+            let need = || self.pages_to_write(pending_write, has_body);
+            pending_write.pages = Some(self.pin_pages(pending_write.key, room, need)?);
         }
         Ok(())
     }
 
     /// Pins what writes touch that are reserved, all of them or none. Errors: `Absent`, with the pages of all together:
     /// who waits for a part while it holds another may wait for ever.
-    pub fn pin_writes(&self, writes: &mut [&mut PendingWrite]) -> Result<(), StoreError> {
+    pub fn pin_writes(&self, writes: &mut [&mut PendingWrite], room: PageRoom<'_>) -> Result<(), StoreError> {
         if !self.is_partial || writes.iter().all(|write| write.pages.is_some()) {
             return Ok(());
         }
-        if writes.iter_mut().try_for_each(|write| self.pin_for_write(write)).is_ok() {
+        if writes.iter_mut().try_for_each(|write| self.pin_for_write(write, room, false)).is_ok() {
             return Ok(());
         }
         let mut all = PageNeed::default();
         for write in writes.iter_mut() {
             write.pages = None;
-            let PageNeed { filled, fresh } = self.pages_to_write(write);
+            let PageNeed { filled, fresh } = self.pages_to_write(write, false);
             all.filled.extend(filled);
             all.fresh.extend(fresh);
         }
@@ -79,7 +90,7 @@ impl StoreState {
         Err(StoreError::Absent(AbsentPages { file, index, need: all }))
     }
 
-    fn pages_to_write(&self, pending_write: &PendingWrite) -> PageNeed {
+    fn pages_to_write(&self, pending_write: &PendingWrite, has_body: bool) -> PageNeed {
         let PendingWrite { key, parts, landing, .. } = pending_write;
         if parts.is_empty() {
             return PageNeed::default();
@@ -88,7 +99,10 @@ impl StoreState {
         let current = self.files.get(key.0).and_then(|file| file.chunks.get(key.1)).unwrap_or(&empty);
         let mut need = PageNeed::default();
         for extent in landing.iter() {
-            put_landing(current, extent, pending_write.staged, &mut need);
+            match has_body {
+                true => need.filled.push(chunk::pages_of(extent)),
+                false => put_landing(current, extent, pending_write.staged, &mut need),
+            }
         }
         let capacity = self.active.get(key).map_or(0, |active| active.capacity.len());
         let pieces = current.extents.len() + capacity + 2 * landing.len();
@@ -138,7 +152,7 @@ impl StoreState {
                 let has_rest = range.start < out.start || range.end > out.end;
                 range.start < out.end && range.end > out.start && has_rest
             };
-            pins.push(self.pin_pages((file, index), || {
+            pins.push(self.pin_pages((file, index), PageRoom::Left, || {
                 let mut need = PageNeed::default();
                 for range in chunk.ranges.iter().filter(is_cut) {
                     chunk::pages_of_bytes(&chunk.extents, range.start, range.end, &mut need.filled);

@@ -4,7 +4,7 @@ use super::chunk::{self, Chunk};
 use super::inline_vec::InlineVec;
 use super::state::{ChunkKey, StoreState};
 use super::{Piece, StoreError};
-use reactor::{PagePin, Span};
+use reactor::{PagePin, PageRoom, Span};
 
 /// What a read found.
 pub struct ReadPlan {
@@ -52,7 +52,7 @@ impl StoreState {
             let (pieces, sum) = pieces.into_sum();
             return Ok(ReadPlan { pieces, valid_end: 0, sum, at: None, pages: PagePin::default() });
         };
-        let pages = self.pin_pages(key, || self.pages_to_read(chunk, offset, end))?;
+        let pages = self.pin_pages(key, PageRoom::Left, || self.pages_to_read(chunk, offset, end))?;
         let (pieces, sum) = self.find_pieces(key, chunk, offset, end)?.into_sum();
         let valid_end = chunk.valid_end();
         let has_bytes = pieces.iter().any(|piece| matches!(piece, Piece::Bytes(_)));

@@ -18,7 +18,7 @@ use super::entries::{self, Copy};
 use super::inline_vec::InlineVec;
 use super::pages::fresh_pages;
 use super::state::{ChunkKey, StoreState};
-use reactor::PagePin;
+use reactor::{PagePin, PageRoom};
 
 const PAGE: u32 = PAGE_SIZE as u32;
 /// A chunk of more extents than this is overwritten by copies, where swapping pages would make them even more.
@@ -128,7 +128,7 @@ impl StoreState {
         let at = self.pin(key, false, claims);
         let mut pending_write = PendingWrite { key, chunk_size, parts, at, landing, staged, pages: None };
         // Where they are not at hand the caller waits for them, with all that it has reserved.
-        self.pin_for_write(&mut pending_write).ok();
+        self.pin_for_write(&mut pending_write, PageRoom::Left, false).ok();
         Ok(pending_write)
     }
 
@@ -319,7 +319,7 @@ impl StoreState {
     /// for want of a sync, and pins what the commit touches. Errors: `Full`, `Resting`, `Absent`.
     pub fn settle(&mut self, pending_write: &mut PendingWrite) -> Result<(), StoreError> {
         self.settle_place(pending_write)?;
-        self.pin_for_write(pending_write)
+        self.pin_for_write(pending_write, PageRoom::Any, true)
     }
 
     fn settle_place(&mut self, pending_write: &mut PendingWrite) -> Result<(), StoreError> {
@@ -334,14 +334,15 @@ impl StoreState {
             return Ok(());
         }
         let mut fresh = Vec::new();
-        let pages = match self.own_pages(pending_write, &mut fresh) {
-            Ok(pages) => pages,
+        let (pages, pin) = match self.own_pages(pending_write, &mut fresh) {
+            Ok(taken) => taken,
             Err(error) => {
                 self.release_unused(fresh);
                 return Err(error);
             }
         };
         (pending_write.landing, pending_write.staged) = (InlineVec::from_slice(&pages), true);
+        pending_write.pages = self.is_partial.then_some(pin);
         self.staged_pages += pending_write.pages();
         Ok(())
     }
@@ -387,7 +388,7 @@ impl StoreState {
             base
         } else {
             let ranges_before = current.ranges.clone();
-            let pages = self.own_pages(pending_write, fresh)?;
+            let (pages, _pin) = self.own_pages(pending_write, fresh)?;
             self.copy_rest(&base, &ranges_before, &pages, parts);
             let extents = chunk::replace_pages(&base, &pages, &mut gone);
             if self.durability.is_volatile { extents } else { self.gather_extents(extents, &mut gone, fresh) }
@@ -407,7 +408,7 @@ impl StoreState {
         }
         let pages = extents.iter().map(|extent| extent.pages).sum();
         let Some(run) = self.allocate_run(pages) else { return extents };
-        let Some(_pin) = self.data.try_pin(&fresh_pages([run])) else {
+        let Some(_pin) = self.data.try_pin(&fresh_pages([run]), PageRoom::Left) else {
             self.release_unused([run]);
             return extents;
         };
@@ -426,21 +427,27 @@ impl StoreState {
     }
 
     /// Pages with the write's bytes that can become the chunk's: the staged ones, or new ones when the landing pages
-    /// are shared.
-    fn own_pages(&mut self, pending_write: &PendingWrite, fresh: &mut Vec<Run>) -> Result<Vec<Extent>, StoreError> {
+    /// are shared, with what keeps these in memory.
+    fn own_pages(
+        &mut self,
+        pending_write: &PendingWrite,
+        fresh: &mut Vec<Run>,
+    ) -> Result<(Vec<Extent>, PagePin), StoreError> {
         let born = |extent: &Extent| Extent { birth: self.clock, ..*extent };
         if pending_write.staged {
-            return Ok(pending_write.landing.iter().map(born).collect());
+            return Ok((pending_write.landing.iter().map(born).collect(), PagePin::default()));
         }
         let pages = self.allocate_spans(&page_spans(&pending_write.parts))?;
         fresh.extend(pages.iter().map(Extent::run));
-        let _pin = self.pin_pages(pending_write.key, || fresh_pages(pages.iter().map(Extent::run)))?;
+        // Its bytes are here already, and it is not to wait for room while it has that of others.
+        let need = || fresh_pages(pages.iter().map(Extent::run));
+        let pin = self.pin_pages(pending_write.key, PageRoom::Any, need)?;
         let mut copies = Vec::new();
         for part in pending_write.parts.iter() {
             plan_copies(&pending_write.landing, &pages, part.start, part.end, &mut copies);
         }
         self.copy_now(&copies);
-        Ok(pages)
+        Ok((pages, pin))
     }
 
     /// Copies the live bytes beside the parts of a write into the pages that replace those that the parts reach into.

@@ -423,6 +423,8 @@ pub static ROWS: &[Command] = &[
             "cluster",
             "index",
             "directory",
+            "device",
+            "buffer",
             "store-size",
             "journal-size",
             "checksums",

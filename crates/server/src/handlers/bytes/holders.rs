@@ -4,7 +4,7 @@ use crate::backing::ranges_of;
 use crate::core::{Caller, Core, Failure};
 use crate::process::statistics::waits::{WaitReason, because};
 use crate::store::{ChunkWrite, StoreError};
-use reactor::{Nanos, PagePin};
+use reactor::{Nanos, PagePin, PageRoom};
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::messages::{Empty, ReserveChunksRequest};
@@ -187,18 +187,21 @@ impl Core {
 
     /// Whether what reserved writes touch is in memory, and stays there.
     pub fn is_pinned(&self, writes: &mut [ChunkWrite]) -> bool {
-        self.store.pin_writes(writes.iter_mut()).is_ok()
+        self.store.pin_writes(writes.iter_mut(), PageRoom::Left).is_ok()
     }
 
     /// Returns when there is memory for the bytes of reserved writes, and what their commits look at is there.
     pub async fn pin_writes<'a>(&self, writes: impl IntoIterator<Item = &'a mut ChunkWrite>) -> Result<(), Failure> {
         let mut writes: Vec<&mut ChunkWrite> = writes.into_iter().collect();
-        let mut _pin = PagePin::default();
+        let mut granted: Option<PagePin> = None;
         loop {
-            match self.store.pin_writes(writes.iter_mut().map(|write| &mut **write)) {
+            let room = granted.as_ref().map_or(PageRoom::Left, PageRoom::Granted);
+            match self.store.pin_writes(writes.iter_mut().map(|write| &mut **write), room) {
                 Ok(()) => return Ok(()),
                 Err(StoreError::Absent(absent)) => {
-                    _pin = because(WaitReason::Disk, self.store.pin_pages(&absent)).await?;
+                    // Who waits for more holds nothing meanwhile.
+                    drop(granted.take());
+                    granted = Some(because(WaitReason::Disk, self.store.pin_pages(&absent)).await?);
                 }
                 Err(error) => return Err(error.into()),
             }

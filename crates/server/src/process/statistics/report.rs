@@ -182,6 +182,8 @@ pub fn json(core: &Core, sample_count: usize) -> String {
     object.object("store", |object| {
         object.numbers(&store_numbers(core));
         object.text("pages_note", &core.options.pages_note);
+        // Bytes of data that are in memory at most, of a store that a device keeps.
+        object.number("buffer", core.options.device.as_ref().map_or(0, |device| device.buffer));
     });
     object.object("tables", |object| object.numbers(&table_numbers(core)));
     object.object("contact", |object| {

@@ -1,0 +1,259 @@
+//! Stores that devices keep (`--store nvme:`): which file or block device is whose, what it has to have, and how it goes
+//! again.
+//!
+//! Invariants
+//! 1. A device is one server's alone, and is taken for a store only where its first bytes are zero: nothing that is
+//!    there is written over.
+//! 2. Files that were made for stores are removed with them; what was there before loses its label and stays.
+
+use crate::failure::{Failure, Outcome, io_words};
+use crate::options::{BUFFER_SIZE_MIN, STORE_SIZE_MAX, STORE_SIZE_MIN};
+use crate::settings::Settings;
+use crate::text::{plural, size_words};
+use reactor::process::file_system_space;
+use server::DeviceStore;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes at the start of a device that tell whether it is blank.
+const LABEL_SIZE: u64 = 1 << 20;
+const MEBIBYTE: u64 = 1 << 20;
+
+/// What --store says of devices, for all servers of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Devices {
+    /// Directories, files and block devices; server n has the n-th, and the first again after the last.
+    pub paths: Vec<PathBuf>,
+    /// Whether none of them was there before, so that files are ours to remove.
+    pub made: bool,
+    /// Bytes of data that a server has in memory at most; 0 while it is not known.
+    pub buffer: u64,
+}
+
+impl Devices {
+    /// What keeps the store of one server.
+    pub fn path_of(&self, stores: &Path, index: u32) -> PathBuf {
+        let path = &self.paths[index as usize % self.paths.len()];
+        let name = stores.file_name().map_or("tabane".into(), |name| name.to_string_lossy());
+        if path.is_dir() { path.join(format!("{name}.server-{index}")) } else { path.clone() }
+    }
+
+    /// The paths, for people.
+    pub fn words(&self) -> String {
+        self.paths.iter().map(|path| path.display().to_string()).collect::<Vec<String>>().join(",")
+    }
+
+    /// Bytes of data that each of so many servers can have: three quarters of what is free in a directory, or all of a
+    /// device. Errors: too little; the system's.
+    pub fn share(&self, stores: &Path, servers: u32, journal_size: u64) -> Outcome<u64> {
+        let mut of_directories: BTreeMap<PathBuf, u64> = BTreeMap::new();
+        let mut least = (u64::MAX, PathBuf::new());
+        for index in 0..servers {
+            let path = self.path_of(stores, index);
+            match size_of(&path).map_err(|error| unusable(&path, &error))? {
+                Some(size) => least = least.min((size, path)),
+                None => *of_directories.entry(directory_of(&path)).or_default() += 1,
+            }
+        }
+        for (path, count) in of_directories {
+            let (free, _) = file_system_space(&path).map_err(|error| unusable(&path, &error))?;
+            least = least.min((free / 4 * 3 / count, path));
+        }
+        let (size, path) = least;
+        let share = DeviceStore::data_size(size, journal_size) / MEBIBYTE * MEBIBYTE;
+        match share < STORE_SIZE_MIN {
+            true => Err(Failure::failed(format!(
+                "{} has room for a device of {} a server, which is too little; name another one with --store nvme:PATH",
+                path.display(),
+                size_words(size)
+            ))),
+            false => Ok(share.min(STORE_SIZE_MAX)),
+        }
+    }
+}
+
+/// The memory of each server's store where nobody says it: a quarter of what is free, shared out. Errors: too little.
+pub fn share_of_memory(stores: &Path, free: u64, servers: u32, settings: &Settings) -> Outcome<u64> {
+    let share = (free / 4 / u64::from(servers)).saturating_sub(settings.journal_size) / MEBIBYTE * MEBIBYTE;
+    match share < BUFFER_SIZE_MIN {
+        true => Err(Failure::failed(format!(
+            "{} has {} of memory free, too little for the buffers and journals of {}; free some, or say less with \
+             --store nvme:PATH,buffer=SIZE and --journal-size SIZE",
+            stores.display(),
+            size_words(free),
+            plural(u64::from(servers), "server")
+        ))),
+        false => Ok(share.min(settings.store_size)),
+    }
+}
+
+/// Refuses devices that can't be the stores of these servers, before anything of them is made.
+pub fn check(settings: &Settings, indices: &[u32]) -> Outcome {
+    let Some(devices) = &settings.devices else { return Ok(()) };
+    let wanted = DeviceStore::device_size(settings.store_size, settings.journal_size);
+    let mut of_directories: BTreeMap<PathBuf, u64> = BTreeMap::new();
+    let mut known: BTreeMap<PathBuf, u32> = BTreeMap::new();
+    for index in indices {
+        let path = devices.path_of(&settings.stores, *index);
+        let same = path.canonicalize().unwrap_or_else(|_| path.clone());
+        if let Some(other) = known.insert(same, *index) {
+            return Err(Failure::failed(format!(
+                "servers {other} and {index} would both have {}; name a directory, or a file or block device for each \
+                 server of a host, with --store nvme:PATH,PATH, or ask for fewer servers with --servers",
+                path.display()
+            )));
+        }
+        match size_of(&path).map_err(|error| unusable(&path, &error))? {
+            None => *of_directories.entry(directory_of(&path)).or_default() += wanted,
+            Some(size) if size < wanted => {
+                return Err(Failure::failed(format!(
+                    "{} has {}, and a store of {} takes {} with its journal and checkpoints; say less with --store \
+                     nvme:PATH,size=SIZE",
+                    path.display(),
+                    size_words(size),
+                    size_words(settings.store_size),
+                    size_words(wanted)
+                )));
+            }
+            Some(_) if !is_blank(&path).map_err(|error| unusable(&path, &error))? => {
+                return Err(Failure::failed(format!(
+                    "{0} is not empty: it may be the store of an earlier cluster; name another one, or, if what it \
+                     holds is of no use, make it blank: dd if=/dev/zero of={0} bs=1M count=1 conv=notrunc",
+                    path.display()
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    for (path, wanted) in of_directories {
+        let (free, _) = file_system_space(&path).map_err(|error| unusable(&path, &error))?;
+        if wanted > free {
+            return Err(Failure::failed(format!(
+                "the stores want {} in {}, which has {} free; ask for less with --store nvme:PATH,size=SIZE, or name \
+                 another place",
+                size_words(wanted),
+                path.display(),
+                size_words(free)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Removes what a store has on its device: a file that was made for it, or the label of what was there before.
+pub fn remove(settings: &Settings, index: u32) -> Outcome {
+    let Some(devices) = &settings.devices else { return Ok(()) };
+    let path = devices.path_of(&settings.stores, index);
+    let is_ours = devices.made || !devices.paths.contains(&path);
+    let removed = match path.metadata() {
+        Ok(facts) if facts.is_file() && is_ours => std::fs::remove_file(&path),
+        Ok(_) => wipe(&path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Failure::failed(format!("store on {}: {}; remove it by hand", path.display(), io_words(&error))))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn wipe(path: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    let size = file.seek(SeekFrom::End(0))?.min(LABEL_SIZE);
+    file.rewind()?;
+    file.write_all(&vec![0; size as usize])?;
+    file.sync_all()
+}
+
+/// Bytes of a file or block device; nothing if it is not there, and its directory is. Errors: it is something else; the
+/// system's.
+fn size_of(path: &Path) -> io::Result<Option<u64>> {
+    let facts = match path.metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound && directory_of(path).is_dir() => return Ok(None),
+        facts => facts?,
+    };
+    match facts.is_file() || facts.file_type().is_block_device() {
+        true => File::open(path)?.seek(SeekFrom::End(0)).map(Some),
+        false => Err(io::Error::new(ErrorKind::InvalidInput, "it is no directory, file or block device")),
+    }
+}
+
+fn is_blank(path: &Path) -> io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take(LABEL_SIZE).read_to_end(&mut start)?;
+    Ok(start.iter().all(|byte| *byte == 0))
+}
+
+fn directory_of(path: &Path) -> PathBuf {
+    path.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned)
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Failure {
+    let words = io_words(error);
+    Failure::failed(format!(
+        "{}: {words}; name a directory, a file or a block device of a disk with --store nvme:PATH",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: servers share the directories and devices out, and each has its own. Method: with one directory and with
+    /// two devices.
+    #[test]
+    fn places() {
+        let stores = Path::new("/dev/shm/tabane-7");
+        let directory = Devices { paths: vec![std::env::temp_dir()], ..Devices::default() };
+        assert_eq!(directory.path_of(stores, 3), std::env::temp_dir().join("tabane-7.server-3"));
+        let two = Devices { paths: vec!["/dev/none0".into(), "/dev/none1".into()], ..Devices::default() };
+        let places: Vec<PathBuf> = (0..3).map(|index| two.path_of(stores, index)).collect();
+        assert_eq!(places, ["/dev/none0", "/dev/none1", "/dev/none0"].map(PathBuf::from));
+    }
+
+    /// Goal: a file that is there is taken only if it is blank and large enough, and by one server; it stays when its
+    /// store goes, and is blank then. Method: files of several kinds.
+    #[test]
+    fn files_that_are_there() {
+        let directory = std::env::temp_dir().join(format!("tabane-device-store-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (path, small) = (directory.join("device"), directory.join("small"));
+        let size = DeviceStore::device_size(64 << 20, 16 << 20);
+        File::create(&path).unwrap().set_len(size).unwrap();
+        File::create(&small).unwrap().set_len(size - 1).unwrap();
+        let settings = |path: &Path| Settings {
+            store_size: 64 << 20,
+            journal_size: 16 << 20,
+            devices: Some(Devices { paths: vec![path.to_owned()], made: false, buffer: 32 << 20 }),
+            ..crate::settings::for_tests()
+        };
+        let words = |path: &Path, indices: &[u32]| match check(&settings(path), indices) {
+            Ok(()) => String::new(),
+            Err(Failure::Failed(words)) => words,
+            Err(_) => "another kind of failure".to_owned(),
+        };
+        assert_eq!(words(&path, &[0]), "");
+        assert!(words(&path, &[0, 1]).contains("would both have"));
+        assert!(words(&small, &[0]).contains("takes"));
+        assert!(words(Path::new("/dev/null"), &[0]).contains("no directory, file or block device"));
+        assert!(words(&directory.join("none/there"), &[0]).contains("--store nvme:PATH"));
+        let mut file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all(b"something").unwrap();
+        assert!(words(&path, &[0]).contains("is not empty"));
+        remove(&settings(&path), 0).unwrap();
+        assert_eq!((words(&path, &[0]), path.metadata().unwrap().len()), (String::new(), size));
+        // One that was made for the store goes with it.
+        let mut made = settings(&path);
+        if let Some(devices) = &mut made.devices {
+            devices.made = true;
+        }
+        remove(&made, 0).unwrap();
+        assert!(!path.exists() && small.exists());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
