@@ -1,5 +1,5 @@
-//! Stores that devices keep (`--store nvme:`): which file or block device is whose, what it has to have, and how it goes
-//! again.
+//! Stores that devices keep (`--store nvme:`): which file or block device is whose, what it has to have, and how it
+//! goes again.
 //!
 //! Invariants
 //! 1. A device is one server's alone, and is taken for a store only where its first bytes are zero: nothing that is

@@ -89,8 +89,8 @@ fn larger_than_memory() {
 }
 
 /// Goal: a file that is there stays, whatever becomes of the cluster: nothing is written over, and after `down` it is
-/// blank and as large as before. What is wrong with a wish is told with what to do. Method: a file that holds something,
-/// then zeros; two servers for it; a buffer and a size that are none.
+/// blank and as large as before. What is wrong with a wish is told with what to do. Method: a file that holds
+/// something, then zeros; two servers for it; a buffer and a size that are none.
 #[test]
 fn a_file_that_is_there() {
     let (ground, disk) = (Ground::new("disk-file"), Disk::new("disk-file"));
