@@ -5,6 +5,7 @@
 //! 1. A device is one server's alone, and is taken for a store only where its first bytes are zero: nothing that is
 //!    there is written over.
 //! 2. Files that were made for stores are removed with them; what was there before loses its label and stays.
+//! 3. Nothing is removed or made blank while a server has it: two starts may have found the same device blank.
 
 use crate::failure::{Failure, Outcome, io_words};
 use crate::options::{BUFFER_SIZE_MIN, STORE_SIZE_MAX, STORE_SIZE_MIN};
@@ -15,12 +16,18 @@ use server::DeviceStore;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Bytes at the start of a device that tell whether it is blank.
 const LABEL_SIZE: u64 = 1 << 20;
 const MEBIBYTE: u64 = 1 << 20;
+/// How often a device is asked for that is to be removed, and the time between.
+const TAKE_LOOKS_MAX: u32 = 100;
+const TAKE_PAUSE: Duration = Duration::from_millis(20);
+/// open(2): of a block device, not while it is mounted or had by a server.
+const O_EXCL: i32 = 0o200;
 
 /// What --store says of devices, for all servers of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -106,6 +113,9 @@ pub fn check(settings: &Settings, indices: &[u32]) -> Outcome {
                 path.display()
             )));
         }
+    }
+    for index in indices {
+        let path = devices.path_of(&settings.stores, *index);
         match size_of(&path).map_err(|error| unusable(&path, &error))? {
             None => *of_directories.entry(directory_of(&path)).or_default() += wanted,
             Some(size) if size < wanted => {
@@ -148,11 +158,10 @@ pub fn remove(settings: &Settings, index: u32) -> Outcome {
     let Some(devices) = &settings.devices else { return Ok(()) };
     let path = devices.path_of(&settings.stores, index);
     let is_ours = devices.made || !devices.paths.contains(&path);
-    let removed = match path.metadata() {
-        Ok(facts) if facts.is_file() && is_ours => std::fs::remove_file(&path),
-        Ok(_) => wipe(&path),
-        Err(error) => Err(error),
-    };
+    let removed = take(&path).and_then(|device| match device.metadata()?.is_file() && is_ours {
+        true => std::fs::remove_file(&path),
+        false => wipe(&device),
+    });
     match removed {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             Err(Failure::failed(format!("store on {}: {}; remove it by hand", path.display(), io_words(&error))))
@@ -161,12 +170,26 @@ pub fn remove(settings: &Settings, index: u32) -> Outcome {
     }
 }
 
-fn wipe(path: &Path) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).open(path)?;
-    let size = file.seek(SeekFrom::End(0))?.min(LABEL_SIZE);
-    file.rewind()?;
-    file.write_all(&vec![0; size as usize])?;
-    file.sync_all()
+/// A device that no server has. The kernel gives up what a killed one had a moment later. Errors: the system's;
+/// `ResourceBusy` if a server has it.
+fn take(path: &Path) -> io::Result<File> {
+    let busy = || io::Error::new(ErrorKind::ResourceBusy, "a server of another cluster has it, or it is mounted");
+    for _ in 0..TAKE_LOOKS_MAX {
+        let flags = if path.metadata()?.file_type().is_block_device() { O_EXCL } else { 0 };
+        match OpenOptions::new().write(true).custom_flags(flags).open(path) {
+            Ok(device) if device.try_lock().is_ok() => return Ok(device),
+            Err(error) if error.kind() != ErrorKind::ResourceBusy => return Err(error),
+            _ => std::thread::sleep(TAKE_PAUSE),
+        }
+    }
+    Err(busy())
+}
+
+fn wipe(mut device: &File) -> io::Result<()> {
+    let size = device.seek(SeekFrom::End(0))?.min(LABEL_SIZE);
+    device.rewind()?;
+    device.write_all(&vec![0; size as usize])?;
+    device.sync_all()
 }
 
 /// Bytes of a file or block device; nothing if it is not there, and its directory is. Errors: it is something else; the
@@ -247,6 +270,13 @@ mod tests {
         assert!(words(&path, &[0]).contains("is not empty"));
         remove(&settings(&path), 0).unwrap();
         assert_eq!((words(&path, &[0]), path.metadata().unwrap().len()), (String::new(), size));
+        // What somebody else has stays as it is.
+        file.write_all(b"something").unwrap();
+        file.lock().unwrap();
+        assert!(matches!(remove(&settings(&path), 0), Err(Failure::Failed(words)) if words.contains("has it")));
+        assert!(words(&path, &[0]).contains("is not empty"));
+        drop(file);
+        remove(&settings(&path), 0).unwrap();
         // One that was made for the store goes with it.
         let mut made = settings(&path);
         if let Some(devices) = &mut made.devices {

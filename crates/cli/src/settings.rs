@@ -83,14 +83,14 @@ impl StoreText {
             Some(("memory", parameter)) if parameter.starts_with("size=") => store.take_parameter(parameter)?,
             Some(("memory", directory)) => store.directory = Some(PathBuf::from(directory)),
             None if text.split(',').next() == Some("memory") => {}
-            Some(("nvme", path)) if !path.is_empty() && !path.contains('=') => store.devices.push(PathBuf::from(path)),
+            Some(("nvme", path)) if is_path(path) => store.devices.push(PathBuf::from(path)),
             Some(("nvme", _)) => return Err("the nvme store wants a directory, file or block device first".to_owned()),
             _ => return Err(wanted()),
         }
         for part in parts.filter(|part| !part.is_empty()) {
-            match store.devices.is_empty() || part.contains('=') {
-                true => store.take_parameter(part)?,
-                false => store.devices.push(PathBuf::from(part)),
+            match !store.devices.is_empty() && is_path(part) {
+                true => store.devices.push(PathBuf::from(part)),
+                false => store.take_parameter(part)?,
             }
         }
         Ok(store)
@@ -110,6 +110,11 @@ impl StoreText {
     }
 }
 
+/// Whether a part of --store names a file or directory, and is no parameter.
+fn is_path(part: &str) -> bool {
+    part.starts_with(['/', '.']) || !part.is_empty() && !part.contains('=')
+}
+
 fn store_text(arguments: &Arguments) -> Outcome<StoreText> {
     let text = arguments.text_or_default("store");
     let mut store = StoreText::parse(&text).map_err(|reason| Failure::usage(format!("--store {text}: {reason}")))?;
@@ -124,6 +129,11 @@ fn store_text(arguments: &Arguments) -> Outcome<StoreText> {
     }
     for path in &mut store.devices {
         *path = absolute(path)?;
+        if path.to_str().is_none_or(|text| text.contains(['\n', ','])) {
+            return Err(Failure::usage(format!(
+                "--store nvme:{path:?}: a path without commas and line ends is wanted"
+            )));
+        }
     }
     Ok(store)
 }
@@ -531,6 +541,7 @@ mod tests {
         let both = Ok(devices(&["/a", "/b"], Some(1 << 30), Some(64 << 20)));
         assert_eq!(StoreText::parse("nvme:/a,/b,size=1G,buffer=64M"), both);
         assert_eq!(StoreText::parse("nvme:/a,buffer=64M,/b,size=1G"), both);
+        assert_eq!(StoreText::parse("nvme:/a=b"), Ok(devices(&["/a=b"], None, None)));
         let refused = ["memory:/x,buffer=64M", "memory:/x,/y", "nvme", "nvme:", "nvme:size=1G", "nvme:/x,buffer=1M"];
         assert!(refused.iter().all(|text| StoreText::parse(text).is_err()));
         for text in ["", "disk:/x", "memory:/x,size=1", "memory:/x,speed=9"] {

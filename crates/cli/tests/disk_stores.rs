@@ -119,3 +119,26 @@ fn a_file_that_is_there() {
     assert_eq!(left.len(), 200 << 20);
     assert!(left[..1 << 20].iter().all(|byte| *byte == 0), "it can be taken again");
 }
+
+/// Goal: a device that is cut short below a server is an error of who reads there, which names file, chunk and place,
+/// and of nobody else. Method: a file of 96 MiB, of which 16 are in memory, on a device that loses its end.
+#[test]
+fn a_device_that_is_cut_short() {
+    let (ground, disk) = (Ground::new("disk-cut"), Disk::new("disk-cut"));
+    let store = format!("nvme:{},size=256M,buffer=16M", disk.0.display());
+    ground.run(&["up", "--servers", "1", "--store", &store]);
+    let (from, to) = (ground.path.join("from"), ground.path.join("to"));
+    std::fs::write(&from, bytes(3)).unwrap();
+    ground.run(&["cp", from.to_str().unwrap(), ":/long"]);
+    ground.run(&["sync", "/"]);
+    let device = disk.0.join(&disk.names()[0]);
+    let size = device.metadata().unwrap().len();
+    let file = std::fs::OpenOptions::new().write(true).open(&device).unwrap();
+    file.set_len(2 << 20).unwrap();
+    let told = ground.fail(1, &["cp", ":/long", to.to_str().unwrap()]);
+    assert!(told.contains("chunk ") && told.contains("within what it should hold"), "{told}");
+    ground.run(&["stat", "/long"]);
+    ground.run(&["status"]);
+    // As large as before, so that what is in memory can be written and the server ends well.
+    file.set_len(size).unwrap();
+}

@@ -93,7 +93,7 @@ fn all_chapters() {
 fn command_line() {
     let ground = Ground::new("errors-line");
     let mut said = Said::default();
-    let usage: [&[&str]; 15] = [
+    let usage: [&[&str]; 16] = [
         &["lss"],
         &["up", "--serverz", "2"],
         &["up", "there"],
@@ -106,7 +106,8 @@ fn command_line() {
         &["cp", "-v", "--json", "a", ":/b"],
         &["--cluster", "/a", "ls", "--cluster", "/b"],
         &["up", "--dir", "/a", "--store", "memory:/b"],
-        &["up", "--store", "nvme:/dev/x"],
+        &["up", "--store", "nvme:"],
+        &["up", "--hosts", "nowhere-0,nowhere-1", "--store", "nvme:/scratch"],
         &["top"],
         &["completions", "tcsh"],
     ];
@@ -144,6 +145,17 @@ fn starting() {
     said.note(&ground, 1, &["up", "--servers", "1", "--port", &port]);
     said.note(&ground, 2, &["up", "--servers", "3", "--port", "65534"]);
     said.with(&ground, 1, &["up"], &[("TABANE_STORE", "memory:size=60T")]);
+    let full = ground.path.join("full");
+    fs::write(&full, vec![7; 200 << 20]).unwrap();
+    let on = |path: &str, more: &str| format!("nvme:{path}{more}");
+    let full = full.to_str().unwrap();
+    said.with(&ground, 1, &["up", "--servers", "1"], &[("TABANE_STORE", &on(full, ",size=64M,buffer=16M"))]);
+    said.with(&ground, 1, &["up", "--servers", "2"], &[("TABANE_STORE", &on(full, ",size=64M,buffer=16M"))]);
+    said.with(&ground, 1, &["up", "--servers", "1"], &[("TABANE_STORE", "nvme:/dev/null,size=64M,buffer=16M")]);
+    let place = ground.path.to_str().unwrap();
+    said.with(&ground, 1, &["up"], &[("TABANE_STORE", &on(place, ",size=60T,buffer=60T"))]);
+    said.with(&ground, 1, &["up"], &[("TABANE_STORE", "nvme:/dev/shm,size=64M,buffer=16M")]);
+    fs::remove_file(full).unwrap();
     fs::create_dir_all(ground.stores().join("server-0")).unwrap();
     said.note(&ground, 1, &["up"]);
     fs::remove_dir_all(ground.stores()).unwrap();

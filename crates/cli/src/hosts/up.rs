@@ -86,6 +86,11 @@ impl<'a> New<'a> {
         reactor.fill_random(&mut id);
         let cluster_id = u128::from_ne_bytes(id);
         let settings = Settings::wanted(arguments, cluster_id)?;
+        if settings.devices.is_some() && settings.store_size == 0 {
+            let words = "the devices of several hosts are not looked at; say how large their stores are to be with \
+                         --store nvme:PATH,size=SIZE";
+            return Err(Failure::usage(words.to_owned()));
+        }
         let hosts = named.into_iter().zip(shares);
         let hosts = hosts.map(|(host, servers)| Host { name: host.name, servers, shared: false, made_stores: false });
         let record = HostsRecord {
@@ -192,11 +197,6 @@ impl<'a> New<'a> {
             ));
         }
         if self.settings.devices.is_some() {
-            if self.settings.store_size == 0 {
-                let words = "the devices of several hosts are not looked at; say how large their stores are to be with \
-                             --store nvme:PATH,size=SIZE";
-                return Err(Failure::usage(words.to_owned()));
-            }
             // Three quarters of what is free, for each server.
             let free = self.share(surveys)? / 3 * 4;
             self.settings.find_buffer(free, 1)?;
