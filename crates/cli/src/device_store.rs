@@ -170,6 +170,11 @@ pub fn remove(settings: &Settings, index: u32) -> Outcome {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "nothing else is under way while stores are removed")]
+fn pause() {
+    std::thread::sleep(TAKE_PAUSE);
+}
+
 /// A device that no server has. The kernel gives up what a killed one had a moment later. Errors: the system's;
 /// `ResourceBusy` if a server has it.
 fn take(path: &Path) -> io::Result<File> {
@@ -179,7 +184,7 @@ fn take(path: &Path) -> io::Result<File> {
         match OpenOptions::new().write(true).custom_flags(flags).open(path) {
             Ok(device) if device.try_lock().is_ok() => return Ok(device),
             Err(error) if error.kind() != ErrorKind::ResourceBusy => return Err(error),
-            _ => std::thread::sleep(TAKE_PAUSE),
+            _ => pause(),
         }
     }
     Err(busy())

@@ -130,8 +130,7 @@ pub trait Region {
     fn is_resident(&self, _offset: u64, _size: u64) -> bool {
         true
     }
-    /// Tells that what whole pages hold counts no more, until they are written to again; where that frees memory, it
-    /// may be anything then.
+    /// Tells that what whole pages hold counts no more, until they are written to again, and may be anything then.
     fn release(&self, _offset: u64, _size: u64) {}
     /// Whether the medium forgets at power loss (tmpfs).
     fn is_volatile(&self) -> bool;

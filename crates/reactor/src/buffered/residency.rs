@@ -36,6 +36,8 @@ const FRAMES_MIN: u64 = 64;
 const SLICE_PAGES: u64 = 2048;
 /// Frames that one look for room goes through, beside some for each page that is needed.
 const LOOK_FRAMES: usize = 64;
+/// The same with a pause before and after it.
+const LOOK_FRAMES_PAUSED: usize = 4096;
 /// Looks for room with nothing left to be written, a millisecond apart, before a need goes beyond the limit.
 const LOOKS_MAX: u32 = 50;
 const LOOK_PAUSE_NS: u64 = 1_000_000;
@@ -73,6 +75,8 @@ pub struct Residency {
     may_exceed: Cell<bool>,
     /// What the device said when room was to be made, for who waits.
     failure: RefCell<Option<DeviceError>>,
+    /// What the system said when memory was to be taken for which there was room.
+    lacks_memory: RefCell<Option<io::Error>>,
 }
 
 impl Residency {
@@ -81,7 +85,7 @@ impl Residency {
         let limit = (bytes / PAGE).max(LIMIT_MIN);
         let frame_pages = (limit / FRAMES_MIN).max(1).next_power_of_two().min(WORD_PAGES);
         let (resident, arriving, granted, frames, queue) = Default::default();
-        let (next_turn, turn, waiting, is_cleaning, wanted, may_exceed, failure) = Default::default();
+        let (next_turn, turn, waiting, is_cleaning, wanted, may_exceed, failure, lacks_memory) = Default::default();
         Residency {
             limit,
             frame_pages,
@@ -97,6 +101,7 @@ impl Residency {
             wanted,
             may_exceed,
             failure,
+            lacks_memory,
         }
     }
 
@@ -252,7 +257,13 @@ impl RegionState {
         if is_refused {
             return None;
         }
-        self.claim(&wanted.fresh).ok()?;
+        if let Err(error) = self.claim(&wanted.fresh) {
+            if !matches!(room, PageRoom::Left) {
+                // Who waits for room once more is told, for there is room, and no memory.
+                residency.lacks_memory.replace(Some(error));
+            }
+            return None;
+        }
         if let PageRoom::Granted(PagePin(Some(pinned))) = room {
             pinned.room.set(pinned.room.get() - granted);
             residency.granted.set(residency.granted.get() - granted);
@@ -264,6 +275,10 @@ impl RegionState {
     /// device's; `StorageFull` where memory is lacking.
     pub async fn pin_soon(self: Rc<Self>, need: PageNeed) -> io::Result<PagePin> {
         let Some(residency) = &self.residency else { return Ok(PagePin::default()) };
+        if let Some(error) = residency.lacks_memory.take() {
+            self.start_cleaning();
+            return Err(error);
+        }
         let turn = residency.next_turn.get();
         residency.next_turn.set(turn + 1);
         residency.until(|| residency.turn.get() == turn).await;
@@ -294,7 +309,7 @@ impl RegionState {
             let exceeds = residency.may_exceed.replace(false);
             // Before others are given up, and not while it waits.
             let pin = self.pin(need);
-            if self.make_room(lacking, LOOK_FRAMES) || exceeds {
+            if self.make_room(lacking, LOOK_FRAMES) || exceeds || lacking > residency.limit {
                 break pin;
             }
             drop(pin);
@@ -467,6 +482,7 @@ impl RegionState {
     }
 
     /// What pages hold counts no more, and will not before they are pinned as fresh ones: they need not be written.
+    /// They stay in memory until somebody needs the room, for giving up many at once takes its time.
     pub fn release(&self, pages: Range<u64>) {
         let Some(residency) = &self.residency else { return };
         let mut from = pages.start;
@@ -478,9 +494,6 @@ impl RegionState {
                 set.borrow_mut().remove(run.clone(), |_, _| {});
             }
             self.mapped.borrow_mut().remove(run.clone(), |number, word| self.put_word(number, word));
-            residency.resident.borrow_mut().remove(run.clone(), |_, _| {});
-            self.image.release(run.start * PAGE, (run.end - run.start) * PAGE);
-            // Frames without pages leave the queue when its hand comes by.
         }
         if residency.has_waiters() {
             residency.wake();
@@ -530,39 +543,44 @@ impl RegionState {
             if unclean == 0 {
                 // Those that use what is here will be done, or they wait for one another.
                 looks += 1;
-                residency.may_exceed.set(looks % LOOKS_MAX == 0);
-                self.make_room(residency.wanted.get(), usize::MAX);
+                if looks % LOOKS_MAX == 0 {
+                    residency.may_exceed.set(true);
+                }
+                self.make_room(residency.wanted.get(), LOOK_FRAMES_PAUSED);
                 residency.wake();
                 self.medium.reactor.sleep(LOOK_PAUSE_NS).await;
                 continue;
             }
-            let writing = gate.begin();
+            // Other syncs wait for no write of this: what fails between is dirty again, and written once more.
             let result = match self.write_some(&mut cursor).await {
-                Ok(()) => self.medium.flush(writing).await,
-                Err(error) => {
-                    drop(writing);
-                    self.medium.flush_if_due();
-                    Err(error)
-                }
+                Ok(()) => self.medium.flush(gate.begin()).await,
+                Err(error) => Err(error),
             };
             if let Err(error) = result {
+                // The next write may go well, and others may be done with what they use.
+                self.medium.reactor.sleep(ERROR_PAUSE_NS).await;
                 residency.failure.replace(Some(error));
-                residency.wake();
-                return self.medium.reactor.sleep(ERROR_PAUSE_NS).await;
+                return residency.wake();
             }
             if residency.has_waiters() && self.mapped.borrow().count() == unclean {
                 // All of it is written to again and again.
                 looks += 1;
-                residency.may_exceed.set(looks % LOOKS_MAX == 0);
+                if looks % LOOKS_MAX == 0 {
+                    residency.may_exceed.set(true);
+                }
             }
             residency.wake();
         }
     }
 
-    /// Writes an eighth of what may be in memory, in the order of the device from where it was left off.
+    /// Writes an eighth of what may be in memory, in the order of the device from where it was left off, or less where
+    /// somebody waits for less.
     async fn write_some(&self, cursor: &mut u64) -> Result<(), DeviceError> {
         let Some(residency) = &self.residency else { return Ok(()) };
         let mut left = (residency.limit / 8).max(1);
+        if residency.has_waiters() {
+            left = left.min(residency.wanted.get().max(SLICE_PAGES));
+        }
         while left > 0 {
             let count = left.min(SLICE_PAGES);
             left -= count;

@@ -354,16 +354,10 @@ impl Front {
             return Ok(Progress::Blocked(ended));
         }
         match handle(core, &request.caller, &request.incoming.params, reply) {
-            Err(Failure { absent: Some(absent), .. }) => Ok(self.after_pages(absent)),
+            // What is absent is waited for in a task of its own, like anything else.
+            Err(failure) if failure.absent.is_some() => Ok(Progress::Later(Box::pin(async { Err(failure) }))),
             result => result,
         }
-    }
-
-    /// Waits until pages are in memory. They stay there until the caller's next wait.
-    fn after_pages(&self, absent: Rc<AbsentPages>) -> Progress {
-        let store = self.core.store.clone();
-        let pinned = async move { store.pin_pages(&absent).await.map(drop).map_err(Failure::from) };
-        Progress::After(Box::pin(because(WaitReason::Disk, pinned)))
     }
 
     /// Has a request wait until fewer are at work.
@@ -390,13 +384,19 @@ impl Front {
     async fn wait(self: Rc<Self>, waiting: WaitingRequest) {
         let WaitingRequest { mut request, handle, mut step, _change } = waiting;
         let deadline = request.caller.deadline;
+        let mut pins = Vec::new();
         let result = loop {
             let ready = match step {
                 Progress::Done => unreachable!("what is done does not wait"),
                 Progress::Later(future) => match self.watch(&mut request, future).await {
                     Err(Failure { absent: Some(absent), .. }) => {
-                        step = self.after_pages(absent);
-                        continue;
+                        let pinned = because(WaitReason::Disk, self.core.store.pin_pages(&absent));
+                        match self.watch(&mut request, pinned).await {
+                            // It stays until the request has ended, which begins again with it.
+                            Ok(pin) => pins.push(pin),
+                            Err(error) => break Err(error.into()),
+                        }
+                        Ok(())
                     }
                     result => break result,
                 },

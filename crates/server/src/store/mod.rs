@@ -570,6 +570,14 @@ impl Store {
         state.pin_writes(&mut pending_writes, room)
     }
 
+    /// Whether reserved writes, for which somebody has waited, may still be filled and committed as they are, before
+    /// the next wait. Else they are to be reserved anew.
+    pub fn writes_stand(&self, writes: &mut [ChunkWrite]) -> bool {
+        let state = self.state.borrow();
+        let mut pending_writes = writes.iter_mut().filter_map(|write| write.reservation.pending_write.as_mut());
+        pending_writes.all(|pending_write| state.stands(pending_write))
+    }
+
     /// Has the commit of writes whose bytes are there take no room, and find in memory what it looks at, also where
     /// others changed the chunks meanwhile; where nothing rests until a sync, there is nothing to do. What is committed
     /// at once stays so. Errors: `Full`, `Resting`, `Absent`.

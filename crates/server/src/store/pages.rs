@@ -2,17 +2,17 @@
 //!
 //! Invariants
 //! 1. What a commit of a settled write reads or writes is pinned by it: the pages that its bytes have landed in, the
-//!    live bytes beside them, written ranges that it cuts where the store keeps checksums, and all of a chunk that is
-//!    in so many pieces that gaps may be filled or the whole moved.
-//! 2. A page counts as fresh only if no byte of it is live; then what the device has of it counts no more.
+//!    live bytes beside them, written ranges that it cuts where the store keeps checksums, and all of a chunk whose
+//!    gaps have to be filled. Below that, gaps whose pages are not in memory stay, and so do chunks in many pieces.
+//! 2. A page counts as fresh only if no byte of it is live, now or in the state that power loss would leave.
 
 use super::StoreError;
-use super::allocator::Run;
+use super::allocator::{PAGE_SIZE, Run};
 use super::chunk::{self, Chunk, Extent, ValidRange};
 use super::commit::StoreOperation;
 use super::error::AbsentPages;
 use super::state::{ChunkKey, StoreState};
-use super::write::{PendingWrite, RANGES_MIN, SCATTERED_MAX, WritePart, live_parts, rest_of_pages};
+use super::write::{PendingWrite, RANGES_MAX, WritePart, live_parts, rest_of_pages};
 use reactor::{PageNeed, PagePin, PageRoom};
 use std::ops::Range;
 
@@ -101,13 +101,16 @@ impl StoreState {
         for extent in landing.iter() {
             match has_body {
                 true => need.filled.push(chunk::pages_of(extent)),
-                false => put_landing(current, extent, pending_write.staged, &mut need),
+                // Pages of its own hold nothing.
+                false if pending_write.staged => need.fresh.push(chunk::pages_of(extent)),
+                false => self.put_landing(*key, current, extent, &mut need),
             }
         }
-        let capacity = self.active.get(key).map_or(0, |active| active.capacity.len());
-        let pieces = current.extents.len() + capacity + 2 * landing.len();
-        if current.ranges.len() + parts.len() > RANGES_MIN || pieces > SCATTERED_MAX {
+        if current.ranges.len() + parts.len() > RANGES_MAX {
+            // The smallest gaps have to be filled, wherever they are.
             need.filled.extend(current.extents.iter().map(chunk::pages_of));
+            let capacity = self.active.get(key).map_or(&[][..], |active| &active.capacity);
+            need.fresh.extend(capacity.iter().map(chunk::pages_of));
             return need;
         }
         for (from, to) in rest_of_pages(parts) {
@@ -121,6 +124,36 @@ impl StoreState {
             }
         }
         need
+    }
+
+    /// Pages of a chunk where bytes are about to land: there may be live ones beside them, also such that a truncate or
+    /// a hole has taken away since the last sync.
+    fn put_landing(&self, key: ChunkKey, current: &Chunk, landing: &Extent, need: &mut PageNeed) {
+        let is_live = |page: u32| {
+            let (start, end) = (page * PAGE_SIZE as u32, (page + 1).saturating_mul(PAGE_SIZE as u32));
+            chunk::overlaps(&current.ranges, start, end) || self.durability.is_cut(key, end)
+        };
+        let (mut first, pages): (u32, Range<u32>) = (landing.logical, landing.logical..landing.logical_end());
+        while first < pages.end {
+            let live = is_live(first);
+            let end = (first + 1..pages.end).find(|page| is_live(*page) != live).unwrap_or(pages.end);
+            if let Some(part) = landing.clip(first, end) {
+                let list = if live { &mut need.filled } else { &mut need.fresh };
+                list.push(chunk::pages_of(&part));
+            }
+            first = end;
+        }
+    }
+
+    /// Whether bytes `from..to` of a chunk, all of which are mapped, lie in pages that are in memory.
+    pub fn has_bytes_at_hand(&self, extents: &[Extent], from: u32, to: u32) -> bool {
+        let mut is_here = true;
+        if self.is_partial {
+            chunk::for_each_piece(extents, from, to, |place, _, size| {
+                is_here &= self.data.is_resident(place, u64::from(size));
+            });
+        }
+        is_here
     }
 
     /// Pins the written ranges that a truncate or a hole takes a part of, whose checksums have to be computed anew.
@@ -170,22 +203,4 @@ fn is_cut_by(range: &ValidRange, parts: &[WritePart]) -> bool {
     let covered = |part: &WritePart| u64::from(part.end.min(range.end) - part.start.max(range.start));
     let bytes: u64 = over.iter().take_while(|part| part.start < range.end).map(covered).sum();
     bytes > 0 && bytes < u64::from(range.end - range.start)
-}
-
-/// Pages where bytes are about to land: in those of a chunk there may be live ones beside them.
-fn put_landing(current: &Chunk, landing: &Extent, staged: bool, need: &mut PageNeed) {
-    let is_live = |page: u32| {
-        let bytes = page * super::PAGE_SIZE as u32..(page + 1).saturating_mul(super::PAGE_SIZE as u32);
-        !staged && chunk::overlaps(&current.ranges, bytes.start, bytes.end)
-    };
-    let (mut first, pages): (u32, Range<u32>) = (landing.logical, landing.logical..landing.logical_end());
-    while first < pages.end {
-        let live = is_live(first);
-        let end = (first + 1..pages.end).find(|page| is_live(*page) != live).unwrap_or(pages.end);
-        if let Some(part) = landing.clip(first, end) {
-            let list = if live { &mut need.filled } else { &mut need.fresh };
-            list.push(chunk::pages_of(&part));
-        }
-        first = end;
-    }
 }

@@ -386,6 +386,9 @@ fn open_space(size: u64, mapped: Vec<Run>, mut used: Vec<Run>) -> Result<(Alloca
 /// Performs the copies of the last record again: the crash may have come before or within them.
 fn repeat_copies(state: &StoreState, copies: &[Copy]) -> Result<(), StoreError> {
     let size = state.data.size();
+    if state.is_partial && !copies.is_empty() {
+        return Err(StoreError::Damaged("the last journal record copies, which it does not on such a medium".into()));
+    }
     for copy in copies {
         let end = copy.from.max(copy.to).checked_add(u64::from(copy.size));
         if end.is_none_or(|end| end > size) {

@@ -18,19 +18,19 @@ use super::entries::{self, Copy};
 use super::inline_vec::InlineVec;
 use super::pages::fresh_pages;
 use super::state::{ChunkKey, StoreState};
-use reactor::{PagePin, PageRoom};
+use reactor::{PageNeed, PagePin, PageRoom};
 
 const PAGE: u32 = PAGE_SIZE as u32;
 /// A chunk of more extents than this is overwritten by copies, where swapping pages would make them even more.
 const EXTENTS_MAX: usize = 16;
 /// With more extents, a chunk that is never copied over is moved as a whole.
-pub const SCATTERED_MAX: usize = 64;
+const SCATTERED_MAX: usize = 64;
 /// A chunk gets all its pages at once when so many chunks of the file before it have theirs.
 const FULL_CHUNKS_MIN: u32 = 2;
 /// With more written ranges than a change may keep, the smallest gaps between them are filled with zeros. Any may keep
 /// so many; one for each of its parts, and for each so many bytes that it brings, so that what it journals is in
 /// proportion; none more than the last.
-pub const RANGES_MIN: usize = 8;
+const RANGES_MIN: usize = 8;
 const BYTES_PER_RANGE: usize = 256;
 pub const RANGES_MAX: usize = 256;
 /// Parts of a chunk that bodies arrive in at a time within its own pages: between them gaps stay open. Others are
@@ -322,6 +322,17 @@ impl StoreState {
         self.pin_for_write(pending_write, PageRoom::Any, true)
     }
 
+    /// Whether a write that is reserved, and whose bytes are not there, may be committed as it is once they are; pins
+    /// what that touches.
+    pub fn stands(&self, pending_write: &mut PendingWrite) -> bool {
+        let PendingWrite { key, staged, .. } = pending_write;
+        let current = self.files.get(key.0).and_then(|file| file.chunks.get(key.1));
+        let (extents, active) = (current.map_or(&[][..], |chunk| &chunk.extents), self.active.get(key));
+        let capacity = active.map_or(&[][..], |active| &active.capacity);
+        let base = chunk::replace_pages(extents, capacity, &mut Vec::new());
+        (*staged || lands_in(&base, pending_write)) && self.pin_for_write(pending_write, PageRoom::Any, false).is_ok()
+    }
+
     fn settle_place(&mut self, pending_write: &mut PendingWrite) -> Result<(), StoreError> {
         let is_settled = self.durability.is_volatile || pending_write.staged || pending_write.parts.is_empty();
         let Some(active) = self.active.get(&pending_write.key).filter(|active| !is_settled && !active.reaped) else {
@@ -408,7 +419,8 @@ impl StoreState {
         }
         let pages = extents.iter().map(|extent| extent.pages).sum();
         let Some(run) = self.allocate_run(pages) else { return extents };
-        let Some(_pin) = self.data.try_pin(&fresh_pages([run]), PageRoom::Left) else {
+        let need = PageNeed { filled: extents.iter().map(chunk::pages_of).collect(), ..fresh_pages([run]) };
+        let Some(_pin) = self.data.try_pin(&need, PageRoom::Left) else {
             self.release_unused([run]);
             return extents;
         };
@@ -590,6 +602,7 @@ impl StoreState {
             active.is_unclaimed(from, to, Some(pending_write.at))
                 && !self.durability.is_cut(pending_write.key, to)
                 && chunk::is_mapped(extents, from / PAGE, chunk::page_end(to))
+                && self.has_bytes_at_hand(extents, from, to)
         };
         let mut gaps: Vec<usize> = (0..ranges.len() - 1).filter(fillable).collect();
         if gaps.len() > excess {

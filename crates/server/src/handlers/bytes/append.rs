@@ -167,12 +167,10 @@ async fn append_in_turn(core: &Rc<Core>, caller: &Caller, arrived: &mut Arrived)
             if !core.is_pinned(&mut own) {
                 core.pin_writes(&mut own).await?;
                 let end = core.inode(file)?.attributes.size;
-                if end > offset || !core.has_pieces(file, &layout, &append.pieces(), true) {
+                let is_as_before = end <= offset && core.has_pieces(file, &layout, &append.pieces(), true);
+                if !is_as_before || core.read_lease_end(file).is_some() || !core.store.writes_stand(&mut own) {
                     offset = end.max(offset);
                     continue;
-                }
-                if let Err(error) = core.store.settle_writes(&mut own) {
-                    return Ok(Attempt::Lacks(Lack::Room(error.into()), chunk_use));
                 }
             }
             let body = arrived.body.take().expect("it is appended once");

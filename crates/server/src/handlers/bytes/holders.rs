@@ -130,15 +130,16 @@ pub struct Rounds {
     limit: Option<Nanos>,
     /// Whether the room that changes leave when they go behind is not waited for.
     is_brief: bool,
-    /// What was absent before.
-    pins: Vec<PagePin>,
+    /// What was absent before; who waits for more holds nothing meanwhile.
+    pin: PagePin,
 }
 
 impl Rounds {
     /// Returns when it may be tried again, or with the failure when that is of no use.
     pub async fn next(&mut self, core: &Rc<Core>, failure: Failure) -> Result<(), Failure> {
         if let Some(absent) = &failure.absent {
-            self.pins.push(because(WaitReason::Disk, core.store.pin_pages(absent)).await?);
+            self.pin = PagePin::default();
+            self.pin = because(WaitReason::Disk, core.store.pin_pages(absent)).await?;
             return Ok(());
         }
         let now = core.reactor.now();
