@@ -2,21 +2,22 @@
 //! goes again.
 //!
 //! Invariants
-//! 1. A device is one server's alone, and is taken for a store only where its first bytes are zero: nothing that is
-//!    there is written over.
+//! 1. A device is one server's alone, and is taken for a store only where its first and its last MiB are zero.
 //! 2. Files that were made for stores are removed with them; what was there before loses its label and stays.
-//! 3. Nothing is removed or made blank while a server has it: two starts may have found the same device blank.
+//! 3. Nothing is removed or made blank that holds no store, or while a server has it: two starts may have found one
+//!    device blank, and another disk may have come in its place.
 
 use crate::failure::{Failure, Outcome, io_words};
 use crate::options::{BUFFER_SIZE_MIN, STORE_SIZE_MAX, STORE_SIZE_MIN};
 use crate::settings::Settings;
 use crate::text::{plural, size_words};
+use reactor::BufferedStorage;
 use reactor::process::file_system_space;
 use server::DeviceStore;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,8 +35,8 @@ const O_EXCL: i32 = 0o200;
 pub struct Devices {
     /// Directories, files and block devices; server n has the n-th, and the first again after the last.
     pub paths: Vec<PathBuf>,
-    /// Whether none of them was there before, so that files are ours to remove.
-    pub made: bool,
+    /// Which of them were not there before, so that they are ours to remove.
+    pub made: Vec<bool>,
     /// Bytes of data that a server has in memory at most; 0 while it is not known.
     pub buffer: u64,
 }
@@ -56,16 +57,16 @@ impl Devices {
     /// Bytes of data that each of so many servers can have: three quarters of what is free in a directory, or all of a
     /// device. Errors: too little; the system's.
     pub fn share(&self, stores: &Path, servers: u32, journal_size: u64) -> Outcome<u64> {
-        let mut of_directories: BTreeMap<PathBuf, u64> = BTreeMap::new();
+        let mut of_file_systems: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
         let mut least = (u64::MAX, PathBuf::new());
         for index in 0..servers {
             let path = self.path_of(stores, index);
             match size_of(&path).map_err(|error| unusable(&path, &error))? {
                 Some(size) => least = least.min((size, path)),
-                None => *of_directories.entry(directory_of(&path)).or_default() += 1,
+                None => file_system_of(&mut of_file_systems, &path)?.1 += 1,
             }
         }
-        for (path, count) in of_directories {
+        for (path, count) in of_file_systems.into_values() {
             let (free, _) = file_system_space(&path).map_err(|error| unusable(&path, &error))?;
             least = least.min((free / 4 * 3 / count, path));
         }
@@ -101,7 +102,7 @@ pub fn share_of_memory(stores: &Path, free: u64, servers: u32, settings: &Settin
 pub fn check(settings: &Settings, indices: &[u32]) -> Outcome {
     let Some(devices) = &settings.devices else { return Ok(()) };
     let wanted = DeviceStore::device_size(settings.store_size, settings.journal_size);
-    let mut of_directories: BTreeMap<PathBuf, u64> = BTreeMap::new();
+    let mut of_file_systems: BTreeMap<u64, (PathBuf, u64)> = BTreeMap::new();
     let mut known: BTreeMap<PathBuf, u32> = BTreeMap::new();
     for index in indices {
         let path = devices.path_of(&settings.stores, *index);
@@ -117,7 +118,7 @@ pub fn check(settings: &Settings, indices: &[u32]) -> Outcome {
     for index in indices {
         let path = devices.path_of(&settings.stores, *index);
         match size_of(&path).map_err(|error| unusable(&path, &error))? {
-            None => *of_directories.entry(directory_of(&path)).or_default() += wanted,
+            None => file_system_of(&mut of_file_systems, &path)?.1 += wanted,
             Some(size) if size < wanted => {
                 return Err(Failure::failed(format!(
                     "{} has {}, and a store of {} takes {} with its journal and checkpoints; say less with --store \
@@ -128,17 +129,10 @@ pub fn check(settings: &Settings, indices: &[u32]) -> Outcome {
                     size_words(wanted)
                 )));
             }
-            Some(_) if !is_blank(&path).map_err(|error| unusable(&path, &error))? => {
-                return Err(Failure::failed(format!(
-                    "{0} is not empty: it may be the store of an earlier cluster; name another one, or, if what it \
-                     holds is of no use, make it blank: dd if=/dev/zero of={0} bs=1M count=1 conv=notrunc",
-                    path.display()
-                )));
-            }
-            Some(_) => {}
+            Some(_) => check_blank(&path)?,
         }
     }
-    for (path, wanted) in of_directories {
+    for (path, wanted) in of_file_systems.into_values() {
         let (free, _) = file_system_space(&path).map_err(|error| unusable(&path, &error))?;
         if wanted > free {
             return Err(Failure::failed(format!(
@@ -157,17 +151,92 @@ pub fn check(settings: &Settings, indices: &[u32]) -> Outcome {
 pub fn remove(settings: &Settings, index: u32) -> Outcome {
     let Some(devices) = &settings.devices else { return Ok(()) };
     let path = devices.path_of(&settings.stores, index);
-    let is_ours = devices.made || !devices.paths.contains(&path);
-    let removed = take(&path).and_then(|device| match device.metadata()?.is_file() && is_ours {
-        true => std::fs::remove_file(&path),
-        false => wipe(&device),
+    let was_made = devices.made.get(index as usize % devices.paths.len()) == Some(&true);
+    let is_ours = was_made || !devices.paths.contains(&path);
+    let removed = take(&path).and_then(|device| {
+        let contents = contents_of(&device)?;
+        let is_file = device.metadata()?.is_file();
+        match contents {
+            Contents::Other => {
+                let place = path.display();
+                eprintln!("tabane: {place} holds something else than the store of server {index}; it was left alone");
+                Ok(())
+            }
+            _ if is_file && is_ours => std::fs::remove_file(&path),
+            Contents::Store => wipe(&device),
+            Contents::Nothing => Ok(()),
+        }
     });
     match removed {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let place = path.display();
+            eprintln!(
+                "tabane: {place}, the store of server {index}, is not there; if its disk is mounted again, remove it"
+            );
+            Ok(())
+        }
+        Err(error) => {
             Err(Failure::failed(format!("store on {}: {}; remove it by hand", path.display(), io_words(&error))))
         }
-        _ => Ok(()),
+        Ok(()) => Ok(()),
     }
+}
+
+/// Whether a device that was made holds a store still.
+pub fn holds_store(path: &Path) -> bool {
+    File::open(path).and_then(|device| contents_of(&device)).is_ok_and(|contents| contents == Contents::Store)
+}
+
+/// What a device holds, as far as its start and its end tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Contents {
+    Nothing,
+    Store,
+    Other,
+}
+
+fn contents_of(mut device: &File) -> io::Result<Contents> {
+    let size = device.seek(SeekFrom::End(0))?;
+    let mut read = |offset: u64| {
+        let mut bytes = Vec::new();
+        device.seek(SeekFrom::Start(offset))?;
+        device.take(LABEL_SIZE).read_to_end(&mut bytes)?;
+        Ok::<Vec<u8>, io::Error>(bytes)
+    };
+    let start = read(0)?;
+    if BufferedStorage::begins_with_label(&start) {
+        return Ok(Contents::Store);
+    }
+    let end = read(size.saturating_sub(LABEL_SIZE))?;
+    match start.iter().chain(&end).all(|byte| *byte == 0) {
+        true => Ok(Contents::Nothing),
+        false => Ok(Contents::Other),
+    }
+}
+
+/// Refuses a device that is there and not blank.
+fn check_blank(path: &Path) -> Outcome {
+    let device = File::open(path).map_err(|error| unusable(path, &error))?;
+    let place = path.display();
+    let words = match contents_of(&device).map_err(|error| unusable(path, &error))? {
+        Contents::Nothing => return Ok(()),
+        Contents::Other => format!("{place} holds something that is no store, or ends with it; name another one"),
+        Contents::Store if device.try_lock().is_err() => {
+            format!("{place} is the store of a cluster that is up; name another one")
+        }
+        Contents::Store => format!(
+            "{place} is the store of an earlier cluster; start that one again, name another device, or, if what it \
+             holds is of no use, make it blank: dd if=/dev/zero of={place} bs=1M count=1 conv=notrunc"
+        ),
+    };
+    Err(Failure::failed(words))
+}
+
+/// What is wanted of the file system of a directory, which others of the same one count to.
+fn file_system_of<'a>(known: &'a mut BTreeMap<u64, (PathBuf, u64)>, path: &Path) -> Outcome<&'a mut (PathBuf, u64)> {
+    let directory = directory_of(path);
+    let device = directory.metadata().map_err(|error| unusable(path, &error))?.dev();
+    Ok(known.entry(device).or_insert((directory, 0)))
 }
 
 #[expect(clippy::disallowed_methods, reason = "nothing else is under way while stores are removed")]
@@ -181,7 +250,7 @@ fn take(path: &Path) -> io::Result<File> {
     let busy = || io::Error::new(ErrorKind::ResourceBusy, "a server of another cluster has it, or it is mounted");
     for _ in 0..TAKE_LOOKS_MAX {
         let flags = if path.metadata()?.file_type().is_block_device() { O_EXCL } else { 0 };
-        match OpenOptions::new().write(true).custom_flags(flags).open(path) {
+        match OpenOptions::new().read(true).write(true).custom_flags(flags).open(path) {
             Ok(device) if device.try_lock().is_ok() => return Ok(device),
             Err(error) if error.kind() != ErrorKind::ResourceBusy => return Err(error),
             _ => pause(),
@@ -208,12 +277,6 @@ fn size_of(path: &Path) -> io::Result<Option<u64>> {
         true => File::open(path)?.seek(SeekFrom::End(0)).map(Some),
         false => Err(io::Error::new(ErrorKind::InvalidInput, "it is no directory, file or block device")),
     }
-}
-
-fn is_blank(path: &Path) -> io::Result<bool> {
-    let mut start = Vec::new();
-    File::open(path)?.take(LABEL_SIZE).read_to_end(&mut start)?;
-    Ok(start.iter().all(|byte| *byte == 0))
 }
 
 fn directory_of(path: &Path) -> PathBuf {
@@ -257,7 +320,7 @@ mod tests {
         let settings = |path: &Path| Settings {
             store_size: 64 << 20,
             journal_size: 16 << 20,
-            devices: Some(Devices { paths: vec![path.to_owned()], made: false, buffer: 32 << 20 }),
+            devices: Some(Devices { paths: vec![path.to_owned()], made: vec![false], buffer: 32 << 20 }),
             ..crate::settings::for_tests()
         };
         let words = |path: &Path, indices: &[u32]| match check(&settings(path), indices) {
@@ -271,22 +334,30 @@ mod tests {
         assert!(words(Path::new("/dev/null"), &[0]).contains("no directory, file or block device"));
         assert!(words(&directory.join("none/there"), &[0]).contains("--store nvme:PATH"));
         let mut file = OpenOptions::new().write(true).open(&path).unwrap();
-        file.write_all(b"something").unwrap();
-        assert!(words(&path, &[0]).contains("is not empty"));
-        remove(&settings(&path), 0).unwrap();
-        assert_eq!((words(&path, &[0]), path.metadata().unwrap().len()), (String::new(), size));
-        // What somebody else has stays as it is.
-        file.write_all(b"something").unwrap();
-        file.lock().unwrap();
-        assert!(matches!(remove(&settings(&path), 0), Err(Failure::Failed(words)) if words.contains("has it")));
-        assert!(words(&path, &[0]).contains("is not empty"));
-        drop(file);
-        remove(&settings(&path), 0).unwrap();
-        // One that was made for the store goes with it.
         let mut made = settings(&path);
         if let Some(devices) = &mut made.devices {
-            devices.made = true;
+            devices.made = vec![true];
         }
+        // What has come in the place of a store stays, whoever made that.
+        file.seek(SeekFrom::Start(size - 9)).unwrap();
+        file.write_all(b"something").unwrap();
+        assert!(words(&path, &[0]).contains("no store"));
+        remove(&settings(&path), 0).unwrap();
+        remove(&made, 0).unwrap();
+        assert!(words(&path, &[0]).contains("no store") && !holds_store(&path));
+        file.seek(SeekFrom::Start(size - 9)).unwrap();
+        file.write_all(&[0; 9]).unwrap();
+        // A store loses its label, and what a server has stays as it is.
+        file.rewind().unwrap();
+        file.write_all(b"TabaneDv").unwrap();
+        file.lock().unwrap();
+        assert!(words(&path, &[0]).contains("that is up"));
+        assert!(matches!(remove(&settings(&path), 0), Err(Failure::Failed(words)) if words.contains("has it")));
+        file.unlock().unwrap();
+        assert!(words(&path, &[0]).contains("make it blank") && holds_store(&path));
+        remove(&settings(&path), 0).unwrap();
+        assert_eq!((words(&path, &[0]), path.metadata().unwrap().len()), (String::new(), size));
+        // One that was made for the store goes with it.
         remove(&made, 0).unwrap();
         assert!(!path.exists() && small.exists());
         std::fs::remove_dir_all(&directory).unwrap();

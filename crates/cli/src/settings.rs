@@ -88,7 +88,7 @@ impl StoreText {
             _ => return Err(wanted()),
         }
         for part in parts.filter(|part| !part.is_empty()) {
-            match !store.devices.is_empty() && is_path(part) {
+            match !store.devices.is_empty() && is_path(part) && part.contains('/') {
                 true => store.devices.push(PathBuf::from(part)),
                 false => store.take_parameter(part)?,
             }
@@ -128,7 +128,8 @@ fn store_text(arguments: &Arguments) -> Outcome<StoreText> {
         store.directory = Some(absolute(directory)?);
     }
     for path in &mut store.devices {
-        *path = absolute(path)?;
+        // A slash at the end makes no difference.
+        *path = absolute(path)?.components().collect();
         if path.to_str().is_none_or(|text| text.contains(['\n', ','])) {
             return Err(Failure::usage(format!(
                 "--store nvme:{path:?}: a path without commas and line ends is wanted"
@@ -197,6 +198,11 @@ impl Settings {
     /// when there is too little space.
     pub fn for_new_cluster(arguments: &Arguments, id: u128, servers: u32) -> Outcome<Settings> {
         let mut settings = Settings::wanted(arguments, id)?;
+        if let Some(devices) = settings.devices.as_ref().filter(|devices| devices.paths.len() > servers as usize) {
+            let words =
+                format!("--store nvme: names {} places for fewer servers; leave some away", devices.paths.len());
+            return Err(Failure::usage(words));
+        }
         if settings.store_size == 0 {
             settings.store_size = match &settings.devices {
                 Some(devices) => devices.share(&settings.stores, servers, settings.journal_size)?,
@@ -220,7 +226,7 @@ impl Settings {
             made_stores: !stores.exists(),
             stores,
             devices: (!store.devices.is_empty()).then(|| Devices {
-                made: store.devices.iter().all(|path| !path.exists()),
+                made: store.devices.iter().map(|path| !path.exists()).collect(),
                 paths: store.devices,
                 buffer: store.buffer.unwrap_or(0),
             }),
@@ -379,7 +385,8 @@ impl Settings {
         }
         if let Some(devices) = &self.devices {
             let _ = writeln!(text, "devices = {}", devices.words());
-            let _ = writeln!(text, "made-devices = {}\nbuffer = {}", u64::from(devices.made), devices.buffer);
+            let made: Vec<&str> = devices.made.iter().map(|made| if *made { "1" } else { "0" }).collect();
+            let _ = writeln!(text, "made-devices = {}\nbuffer = {}", made.join(","), devices.buffer);
         }
         if let Some(backing) = &self.backing {
             let _ = writeln!(text, "backing = {}", backing.display());
@@ -411,7 +418,7 @@ impl Settings {
             devices: match field("devices") {
                 Ok(paths) => Some(Devices {
                     paths: paths.split(',').map(PathBuf::from).collect(),
-                    made: plain("made-devices")? == 1,
+                    made: field("made-devices")?.split(',').map(|made| made == "1").collect(),
                     buffer: plain("buffer")?,
                 }),
                 Err(_) => None,
@@ -542,6 +549,7 @@ mod tests {
         assert_eq!(StoreText::parse("nvme:/a,/b,size=1G,buffer=64M"), both);
         assert_eq!(StoreText::parse("nvme:/a,buffer=64M,/b,size=1G"), both);
         assert_eq!(StoreText::parse("nvme:/a=b"), Ok(devices(&["/a=b"], None, None)));
+        assert!(StoreText::parse("nvme:/x,64M").is_err_and(|words| words.contains("is not known")));
         let refused = ["memory:/x,buffer=64M", "memory:/x,/y", "nvme", "nvme:", "nvme:size=1G", "nvme:/x,buffer=1M"];
         assert!(refused.iter().all(|text| StoreText::parse(text).is_err()));
         for text in ["", "disk:/x", "memory:/x,size=1", "memory:/x,speed=9"] {

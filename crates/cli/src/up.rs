@@ -344,9 +344,13 @@ pub fn claim_stores(settings: &Settings, indices: &[u32]) -> Outcome {
 pub fn check_stores(reactor: &Reactor, directory: &RunDirectory, settings: &Settings, indices: &[u32]) -> Outcome {
     for index in indices {
         let store = settings.store_of(*index);
+        let store = match &settings.devices {
+            Some(devices) => devices.path_of(&settings.stores, *index),
+            None => store,
+        };
         let there = match &settings.devices {
             // What is in memory of it is gone after power loss.
-            Some(devices) => devices.path_of(&settings.stores, *index).exists(),
+            Some(_) => crate::device_store::holds_store(&store),
             None => {
                 store.is_dir() && reactor.storage(&store).is_ok_and(|storage| server::store::Store::exists(&*storage))
             }

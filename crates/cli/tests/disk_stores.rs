@@ -103,7 +103,7 @@ fn a_file_that_is_there() {
         ground.fail(code, &words)
     };
     let told = fail(1, ",size=64M,buffer=16M", &["--servers", "1"]);
-    assert!(told.contains("is not empty") && told.contains("make it blank"), "{told}");
+    assert!(told.contains("no store") && told.contains("name another one"), "{told}");
     assert!(std::fs::read(&file).unwrap().iter().all(|byte| *byte == 7), "nothing was written over");
     std::fs::write(&file, vec![0; 200 << 20]).unwrap();
     assert!(fail(1, ",size=64M,buffer=16M", &["--servers", "2"]).contains("would both have"));

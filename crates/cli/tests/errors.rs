@@ -155,6 +155,10 @@ fn starting() {
     let place = ground.path.to_str().unwrap();
     said.with(&ground, 1, &["up"], &[("TABANE_STORE", &on(place, ",size=60T,buffer=60T"))]);
     said.with(&ground, 1, &["up"], &[("TABANE_STORE", "nvme:/dev/shm,size=64M,buffer=16M")]);
+    let mut label = vec![0; 200 << 20];
+    label[..8].copy_from_slice(b"TabaneDv");
+    fs::write(full, &label).unwrap();
+    said.with(&ground, 1, &["up", "--servers", "1"], &[("TABANE_STORE", &on(full, ",size=64M,buffer=16M"))]);
     fs::remove_file(full).unwrap();
     fs::create_dir_all(ground.stores().join("server-0")).unwrap();
     said.note(&ground, 1, &["up"]);

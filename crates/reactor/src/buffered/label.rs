@@ -25,7 +25,8 @@ pub const REGIONS_START: u64 = 1 << 20;
 /// Regions lie at multiples of it.
 pub const PAGE: u64 = 4096;
 
-const MAGIC: [u8; 8] = *b"TabaneDv";
+/// What each slot with a label begins with.
+pub const MAGIC: [u8; 8] = *b"TabaneDv";
 const FORMAT_VERSION: u32 = 1;
 const HEADER_SIZE: usize = 64;
 const ENTRY_SIZE: usize = 64;

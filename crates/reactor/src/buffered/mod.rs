@@ -208,6 +208,14 @@ impl BufferedStorage {
         REGIONS_START + regions.next_multiple_of(PAGE)
     }
 
+    /// Bytes at the start of a device that tell whether there is a storage on it.
+    pub const START_SIZE: u64 = 2 * SLOT_SIZE;
+
+    /// Whether a device that begins with these bytes holds a storage, be it damaged or of another version.
+    pub fn begins_with_label(start: &[u8]) -> bool {
+        start.chunks(SLOT_SIZE as usize).take(2).any(|slot| slot.starts_with(&label::MAGIC))
+    }
+
     /// Opens what a device holds, in a memory that nobody else has meanwhile; nothing if the device is blank, which has
     /// at least `size_min` bytes then. Where there is no memory yet it reads all but the partial region, which takes a
     /// while.

@@ -175,6 +175,7 @@ impl Drop for PagePin {
             }
         }
         drop(table);
+        state.trim();
         if residency.has_waiters() {
             residency.wake();
         }
@@ -468,6 +469,16 @@ impl RegionState {
         gone
     }
 
+    /// What went beyond the limit goes when it can.
+    fn trim(&self) {
+        let Some(residency) = &self.residency else { return };
+        let excess = residency.held().saturating_sub(residency.limit);
+        if excess > 0 {
+            let queued = residency.queue.borrow().len();
+            self.evict(excess, (LOOK_FRAMES + 4 * excess as usize).min(2 * queued));
+        }
+    }
+
     /// Gives pages of a word back to the system.
     fn give_up(&self, word: u64, bits: u64) {
         let Some(residency) = &self.residency else { unreachable!("the caller looked") };
@@ -502,6 +513,7 @@ impl RegionState {
 
     /// A flush has made pages durable, which may go now.
     pub fn note_clean(&self) {
+        self.trim();
         if let Some(residency) = self.residency.as_ref().filter(|residency| residency.has_waiters()) {
             residency.wake();
         }
