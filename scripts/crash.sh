@@ -1,11 +1,12 @@
 #!/bin/sh
 # A real crash: servers are killed with SIGKILL while a tree is copied in, start again, and everything that was copied
 # is there.
-# Usage: crash.sh DIRECTORY-WITH-PROGRAMS [TREE]
+# Usage: crash.sh DIRECTORY-WITH-PROGRAMS [TREE [STORE]]
 set -eu
 
 tabane=$(cd "$1" && pwd)/tabane
 tree=${2:-/usr/include}
+store=${3:-memory:size=1G}
 work=$(mktemp -d "${TMPDIR:-/tmp}/tabane-crash-XXXXXX")
 run=$work/run
 copying=
@@ -19,7 +20,7 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-"$tabane" up --servers 3 --run-directory "$run" --store memory:size=1G
+"$tabane" up --servers 3 --run-directory "$run" --store "$store"
 export TABANE_CLUSTER="$run"
 "$tabane" cp -q -r "$tree" :/tree 2>"$work/errors" &
 copying=$!
