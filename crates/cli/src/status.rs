@@ -389,8 +389,39 @@ fn table(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[ServerStat
         let _ = writeln!(text, "{}", cells.join("  ").trim_end());
     }
     text.push_str(&pages_lines(statuses));
+    text.push_str(&device_line(statuses));
     text.push_str(&backing_lines(statuses));
     text
+}
+
+/// What the devices have done that keep the stores, together.
+fn device_line(statuses: &[ServerStatus]) -> String {
+    let reports = || statuses.iter().filter_map(|status| status.report.as_ref().ok());
+    let reports = || reports().filter(|report| report["device"].is_object());
+    if reports().next().is_none() {
+        return String::new();
+    }
+    let sum = |name: &str| reports().filter_map(|report| report["device"][name].as_u64()).sum::<u64>();
+    let brought: u64 = reports().filter_map(|report| report["classes"]["data"]["bytes_in"].as_u64()).sum();
+    let share = match brought {
+        0 => String::new(),
+        brought => format!(" ({:.2} for each byte that came)", sum("written_bytes") as f64 / brought as f64),
+    };
+    let mean = |time: &str, count: &str| sum(time) as f64 / sum(count).max(1) as f64 / NANOS_PER_MS as f64;
+    let failed = match sum("failed") {
+        0 => String::new(),
+        failed => format!(", {} failed operations", count_words(failed)),
+    };
+    format!(
+        "devices: {} read, {} written{share}, {} flushes of {:.1} ms{failed}; {} of the data in memory, {} not on the \
+         devices yet\n",
+        size_short(sum("read_bytes")),
+        size_short(sum("written_bytes")),
+        count_words(sum("flushes")),
+        mean("flush_ns", "flushes"),
+        size_short(sum("buffer_resident")),
+        size_short(sum("buffer_dirty")),
+    )
 }
 
 /// Age from which a call counts as one that hangs.

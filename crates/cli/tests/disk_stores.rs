@@ -63,6 +63,22 @@ fn larger_than_memory() {
         ground.run(&["cp", from.to_str().unwrap(), &format!(":/{name}")]);
     }
     files.iter().for_each(|(name, bytes)| compare(name, bytes));
+    let told: serde_json::Value = serde_json::from_str(&ground.run(&["status", "--json"])).unwrap();
+    let counted = |name: &str| -> u64 {
+        let servers = told["servers"].as_array().unwrap();
+        servers.iter().map(|server| server["report"]["device"][name].as_u64().unwrap()).sum()
+    };
+    let (size, buffers) = (2 * FILE_SIZE as u64, 2 * (16 << 20));
+    assert!(counted("buffer_resident") <= buffers && counted("buffer_dirty") <= buffers, "{told:#}");
+    // What is not dirty any more was written, once; what was read had gone.
+    let written = counted("written_bytes") + counted("buffer_dirty");
+    assert!(written >= size && written < size + size / 4, "{told:#}");
+    assert!(counted("read_bytes") >= size - buffers && counted("read_bytes") < size + size / 4, "{told:#}");
+    assert!(counted("flushes") > 0 && counted("buffer_waits") > 0 && counted("failed") == 0, "{told:#}");
+    let line = ground.run(&["status"]);
+    let line = line.lines().find(|line| line.starts_with("devices: ")).unwrap();
+    assert!(line.contains(" for each byte that came), ") && line.contains(" of the data in memory, "), "{line}");
+    assert!(ground.run(&["status", "--metrics"]).contains("\ntabane_device_handover_seconds_total{server=\"1\"} 0."));
     let held: u64 = (0..2)
         .map(|index| {
             std::os::unix::fs::MetadataExt::blocks(

@@ -3,6 +3,7 @@
 use crate::Nanos;
 use crate::backing::Backing;
 use crate::device::{BufferPool, Device, DeviceOptions};
+use crate::operations::OperationDelays;
 use crate::region::Storage;
 use crate::stream::{Listener, Stream};
 use crate::task::ReadyQueue;
@@ -65,6 +66,10 @@ pub trait Driver {
     /// As [`crate::Reactor::open_device`].
     fn device(&self, _path: &Path, _options: &DeviceOptions) -> io::Result<Device> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+    /// What the loop has added to the time of operations on devices so far.
+    fn operation_delays(&self) -> OperationDelays {
+        OperationDelays::default()
     }
     /// As [`crate::Reactor::buffer_pool`].
     fn buffer_pool(&self, size: usize, count: u32) -> io::Result<BufferPool> {

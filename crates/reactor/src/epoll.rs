@@ -13,7 +13,7 @@ use crate::device::{Device, DeviceOptions};
 use crate::driver::Driver;
 use crate::forks;
 use crate::local::{self, HasPorts, Ports};
-use crate::operations::OperationTable;
+use crate::operations::{OperationDelays, OperationTable};
 use crate::region::{LocalFuture, Storage};
 use crate::storage::{FileSync, MappedStorage};
 use crate::stream::{Listener, Readiness, Stream};
@@ -263,7 +263,7 @@ impl EpollDriver {
             ports: Ports::default(),
             busy: BusyPoll::default(),
             shared,
-            operations: Rc::default(),
+            operations: Rc::new(OperationTable::new(Box::new(system::monotonic))),
             aio: OnceCell::new(),
         };
         // Level triggered: with `Shared`, a thread that looks for events must not take the poke that is to wake the
@@ -426,6 +426,10 @@ impl Driver for EpollDriver {
         let busy = !self.core.busy.is_empty();
         self.core.busy.end_all(&*self.core);
         busy
+    }
+
+    fn operation_delays(&self) -> OperationDelays {
+        self.core.operations.delays()
     }
 
     fn submit(&self) {

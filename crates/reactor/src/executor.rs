@@ -9,6 +9,7 @@ use crate::Nanos;
 use crate::cores::PreferredCores;
 use crate::device::{BufferPool, Device, DeviceOptions};
 use crate::driver::{Driver, DriverKind, SIMULATED_NAME};
+use crate::operations::OperationDelays;
 use crate::region::Storage;
 use crate::schedule::{self, Schedule};
 use crate::task::{self, CLASS_COUNT, Outcome, ReadyQueue, RootWaker, Runnable};
@@ -70,6 +71,8 @@ pub struct LoopStatistics {
     pub wakeups: u64,
     /// Times that the loop slept in the kernel.
     pub sleeps: u64,
+    /// What the loop adds to the time of operations on devices.
+    pub delays: OperationDelays,
     /// Tasks alive, by class.
     pub tasks_live: [u64; CLASS_COUNT],
     /// Tasks ready to run, by class.
@@ -428,6 +431,7 @@ impl Reactor {
             polls: inner.counters.polls.get(),
             wakeups: inner.counters.wakeups.get(),
             sleeps: inner.counters.sleeps.get(),
+            delays: inner.driver.operation_delays(),
             tasks_live: inner.tasks.borrow().live,
             ready_depth: Class::ALL.map(|class| inner.queue.ready_count(class) as u64),
             timers: inner.timers.borrow().count() as u64,

@@ -54,7 +54,7 @@ mod waiting;
 pub mod workers;
 
 pub use attribute_cache::{AttributeCache, CacheFault, CellPage};
-pub use buffered::{BufferedStorage, PagePin, PartialRegion};
+pub use buffered::{BufferStatistics, BufferedStorage, PagePin, PartialRegion};
 pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
 pub use driver::{Driver, DriverKind};
 pub use executor::{Class, Gate, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow, until};
@@ -64,6 +64,7 @@ pub use hazard_pointers::{HazardPointer, HazardPointers};
 pub use link::{BodyPiece, ReplyBody};
 pub use local::{MEMORY_PER_CONNECTION as LOCAL_MEMORY_PER_CONNECTION, local_name};
 pub use mapping_lock::RegisteredPages;
+pub use operations::{OperationDelays, TimeSum};
 pub use prefetch::prefetch;
 pub use region::{LocalFuture, MappingLock, OpenMode, PageNeed, PageRoom, Region, Span, Storage};
 pub use relay::Relay;

@@ -8,6 +8,7 @@
 //!    completion finds its own operation.
 //! 3. No borrow of the table is held while a waker is woken, something held is dropped, or a device is told anything.
 
+use crate::Nanos;
 #[cfg(test)]
 use crate::device::queue::TransferMemory;
 use crate::device::queue::{Next, Transfer};
@@ -32,6 +33,10 @@ struct OperationEntry {
     abandoned: bool,
     /// Whether somebody outside works on it.
     under_way: bool,
+    /// Since when it has waited for its turn, then when it was handed over, and then when it ended.
+    since: Option<Nanos>,
+    /// Whether somebody was waiting for it when it ended.
+    was_awaited: bool,
 }
 
 /// What has ended.
@@ -41,21 +46,90 @@ pub(crate) struct Ended {
     pub held: Held,
 }
 
+/// Times of one kind: how many, and their sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeSum {
+    /// How many there were.
+    pub count: u64,
+    /// Nanoseconds of all of them.
+    pub total_ns: u64,
+}
+
+/// What a loop adds to the time of operations on devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OperationDelays {
+    /// From preparing an operation to handing it over to the kernel, with others.
+    pub handover: TimeSum,
+    /// From seeing the completion of one to going on with whoever waited for it.
+    pub resumption: TimeSum,
+}
+
+/// Reads the monotonic time of a driver.
+pub(crate) type Clock = Box<dyn Fn() -> Nanos>;
+
 /// The operations of one driver.
-#[derive(Default)]
 pub(crate) struct OperationTable {
+    clock: Clock,
     entries: RefCell<Vec<Option<OperationEntry>>>,
     free: RefCell<Vec<u32>>,
     under_way: Cell<usize>,
+    delays: Cell<OperationDelays>,
+    /// Those that are prepared and not handed to the kernel yet, and when they were prepared, all times together.
+    prepared: Cell<TimeSum>,
     /// Gives up what abandoned operations hold although they are under way: a fault that tests must notice.
     #[cfg(test)]
     pub forgets_early: Cell<bool>,
 }
 
 impl OperationTable {
+    pub fn new(clock: Clock) -> OperationTable {
+        let (entries, free, under_way, delays, prepared) = Default::default();
+        OperationTable {
+            clock,
+            entries,
+            free,
+            under_way,
+            delays,
+            prepared,
+            #[cfg(test)]
+            forgets_early: Cell::new(false),
+        }
+    }
+
+    /// What the loop adds to the time of operations on devices, up to now.
+    pub fn delays(&self) -> OperationDelays {
+        self.delays.get()
+    }
+
+    /// A driver has prepared an operation on a device, and hands it to the kernel later.
+    pub fn note_prepared(&self) {
+        let TimeSum { count, total_ns } = self.prepared.get();
+        self.prepared.set(TimeSum { count: count + 1, total_ns: total_ns.wrapping_add((self.clock)()) });
+    }
+
+    /// All that is prepared is handed to the kernel now.
+    pub fn note_submitted(&self) {
+        let TimeSum { count, total_ns } = self.prepared.take();
+        if count > 0 {
+            let mut delays = self.delays.get();
+            let took = count.wrapping_mul((self.clock)()).wrapping_sub(total_ns);
+            delays.handover.count += count;
+            delays.handover.total_ns += took;
+            self.delays.set(delays);
+        }
+    }
+
     /// Adds an operation that has not been handed over.
     pub fn add(&self, held: Held) -> u32 {
-        let entry = OperationEntry { held, result: None, waker: None, abandoned: false, under_way: false };
+        let entry = OperationEntry {
+            held,
+            result: None,
+            waker: None,
+            abandoned: false,
+            under_way: false,
+            since: None,
+            was_awaited: false,
+        };
         let mut entries = self.entries.borrow_mut();
         let index = self.free.borrow_mut().pop().unwrap_or_else(|| {
             entries.push(None);
@@ -66,12 +140,23 @@ impl OperationTable {
         index
     }
 
+    /// The operation waits for others to end.
+    pub fn note_queued(&self, index: u32) {
+        if let Some(entry) = &mut self.entries.borrow_mut()[index as usize] {
+            entry.since = Some((self.clock)());
+        }
+    }
+
     /// The operation is handed over now: from here to its completion nobody else touches what it holds.
     pub fn note_handed_over(&self, index: u32) {
         let mut entries = self.entries.borrow_mut();
         let Some(entry) = &mut entries[index as usize] else { unreachable!("only what was added is handed over") };
         assert!(!entry.under_way && entry.result.is_none(), "an operation is handed over once");
         entry.under_way = true;
+        let now = (self.clock)();
+        if let (Some(asked), Held::Device(transfer)) = (entry.since.replace(now), &entry.held) {
+            transfer.queue.counters.note_waited(now.saturating_sub(asked));
+        }
         self.under_way.set(self.under_way.get() + 1);
     }
 
@@ -106,6 +191,11 @@ impl OperationTable {
                 Next::Ended(result) => (result, Some(transfer.queue.clone())),
             },
         };
+        let now = (self.clock)();
+        if let Held::Device(transfer) = &entry.held {
+            transfer.queue.counters.note_ended(transfer, result, now.saturating_sub(entry.since.unwrap_or(now)));
+        }
+        (entry.since, entry.was_awaited) = (Some(now), entry.waker.is_some());
         entry.under_way = false;
         self.under_way.set(self.under_way.get() - 1);
         let waker = entry.waker.take();
@@ -141,7 +231,15 @@ impl OperationTable {
         let entry = entries[index as usize].take();
         self.free.borrow_mut().push(index);
         match entry {
-            Some(OperationEntry { held, .. }) => Poll::Ready(Ended { result, held }),
+            Some(OperationEntry { held, since, was_awaited, .. }) => {
+                if let (true, Some(since), Held::Device(_)) = (was_awaited, since, &held) {
+                    let mut delays = self.delays.get();
+                    delays.resumption.count += 1;
+                    delays.resumption.total_ns += (self.clock)().saturating_sub(since);
+                    self.delays.set(delays);
+                }
+                Poll::Ready(Ended { result, held })
+            }
             None => unreachable!("the entry was just seen"),
         }
     }

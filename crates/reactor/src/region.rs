@@ -5,7 +5,7 @@
 //! 2. Space is allocated (`Region::allocate`) before it is written; a hole in a full tmpfs would be a SIGBUS.
 //! 3. A region is never shrunk while it is mapped, and punched (`Region::release`) only where nobody has a byte.
 
-use crate::buffered::PagePin;
+use crate::buffered::{BufferStatistics, PagePin};
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -48,6 +48,10 @@ pub trait Storage {
     fn power_cycle(&self) -> io::Result<u128>;
     /// Makes names that were created or removed durable; resolves at once on volatile media.
     fn sync_names(&self) -> LocalFuture<io::Result<()>>;
+    /// What the device does that keeps all this, if there is one of its own.
+    fn buffer_statistics(&self) -> Option<BufferStatistics> {
+        None
+    }
 }
 
 /// Pages (of 4 KiB, counted from the start of the region) that somebody is about to touch, in a region of which only a

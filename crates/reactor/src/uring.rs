@@ -18,7 +18,7 @@ use crate::device::ring::{FileName, Slots, entry_of};
 use crate::device::{BufferPool, Device, DeviceOptions, Registration};
 use crate::driver::Driver;
 use crate::local::{self, HasPorts, Ports};
-use crate::operations::{Held, OperationTable};
+use crate::operations::{Held, OperationDelays, OperationTable};
 use crate::region::{LocalFuture, Storage};
 use crate::storage::{FileSync, MappedStorage};
 use crate::stream::{Listener, Readiness, Stream};
@@ -91,7 +91,7 @@ impl UringDriver {
             table: WatchTable::default(),
             ports: Ports::default(),
             busy: BusyPoll::default(),
-            operations: Rc::default(),
+            operations: Rc::new(OperationTable::new(Box::new(system::monotonic))),
             slots: RefCell::default(),
             prepared: Cell::new(false),
             prepared_operations: Cell::new(0),
@@ -124,6 +124,7 @@ impl RingCore {
         if !self.prepared.get() {
             return;
         }
+        self.operations.note_submitted();
         let mut ring = self.ring.borrow_mut();
         // The completion ring may be full, or a signal may come: then the next turn tries again.
         if let Err(error) = ring.submit() {
@@ -361,6 +362,10 @@ impl Driver for UringDriver {
         busy
     }
 
+    fn operation_delays(&self) -> OperationDelays {
+        self.core.operations.delays()
+    }
+
     fn submit(&self) {
         self.core.submit();
     }
@@ -369,6 +374,7 @@ impl Driver for UringDriver {
         if !self.core.ports.begin_sleep() {
             return;
         }
+        self.core.operations.note_submitted();
         let mut ring = self.core.ring.borrow_mut();
         let result = match until {
             None => ring.submit_and_wait(1),
@@ -461,6 +467,7 @@ impl Handover for RingFile {
         let Some(core) = self.core.upgrade().filter(|core| !core.ended.get()) else { return false };
         let name = self.slot.map_or(FileName::Descriptor(self.descriptor.as_raw_fd()), FileName::Slot);
         core.push(&entry_of(name, piece).user_data(u64::from(index) | KIND_OPERATION << KIND_SHIFT));
+        core.operations.note_prepared();
         let prepared = core.prepared_operations.get() + 1;
         core.prepared_operations.set(prepared);
         if is_batch_due(prepared, core.operations.under_way()) {

@@ -37,6 +37,20 @@ pub struct Backing {
     pub longest_ns: u64,
 }
 
+/// Totals of the device that keeps a server's store.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Device {
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub flushes: u64,
+    /// Time that operations were with the device, of all together.
+    pub operation_ns: u64,
+    /// Time that they have waited until it had fewer.
+    pub queued_ns: u64,
+    /// Bytes that it does not have for good.
+    pub dirty_bytes: u64,
+}
+
 /// What a server said of itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
@@ -47,6 +61,8 @@ pub struct Report {
     pub bytes_free: u64,
     /// Nothing without a backing directory.
     pub backing: Option<Backing>,
+    /// Nothing where the store is in memory.
+    pub device: Option<Device>,
     /// By name of operation.
     pub kinds: BTreeMap<String, Kind>,
     /// Totals of the last minute, one a second, oldest first, where they were asked for.
@@ -104,6 +120,17 @@ fn backing_of(backing: &Value) -> Option<Backing> {
     })
 }
 
+fn device_of(device: &Value) -> Option<Device> {
+    device.is_object().then(|| Device {
+        read_bytes: number(device, "read_bytes"),
+        written_bytes: number(device, "written_bytes"),
+        flushes: number(device, "flushes"),
+        operation_ns: ["read_ns", "write_ns", "flush_ns"].iter().map(|key| number(device, key)).sum(),
+        queued_ns: number(device, "queued_ns"),
+        dirty_bytes: number(device, "buffer_dirty"),
+    })
+}
+
 impl Report {
     /// Reads a server's report. What is missing in it counts as zero.
     pub fn parse(report: &Value) -> Report {
@@ -136,6 +163,7 @@ impl Report {
             bytes_total: number(&report["store"], "bytes_total"),
             bytes_free: number(&report["store"], "bytes_free"),
             backing: backing_of(&report["backing"]),
+            device: device_of(&report["device"]),
             kinds: kinds.collect(),
             samples: samples
                 .map(|sample| {
@@ -195,11 +223,7 @@ impl BackingRates {
     /// `None` where there is no backing directory; nothing happens between reports that are too close.
     fn between(before: &Report, after: &Report) -> Option<BackingRates> {
         let (old, new) = (before.backing.unwrap_or_default(), after.backing?);
-        let seconds = after.totals.time_ns.saturating_sub(before.totals.time_ns) as f64 / 1e9;
-        let per_second = |before: u64, after: u64| match seconds < SPAN_SECONDS_MIN {
-            true => 0.0,
-            false => after.saturating_sub(before) as f64 / seconds,
-        };
+        let per_second = per_second(before, after);
         Some(BackingRates {
             calls: per_second(old.calls, new.calls),
             fetched: per_second(old.fetched_bytes, new.fetched_bytes),
@@ -223,6 +247,56 @@ impl BackingRates {
     }
 }
 
+/// From two totals to what happens in a second; nothing happens between reports that are too close.
+fn per_second(before: &Report, after: &Report) -> impl Fn(u64, u64) -> f64 {
+    let seconds = after.totals.time_ns.saturating_sub(before.totals.time_ns) as f64 / 1e9;
+    move |before: u64, after: u64| match seconds < SPAN_SECONDS_MIN {
+        true => 0.0,
+        false => after.saturating_sub(before) as f64 / seconds,
+    }
+}
+
+/// What the device that keeps a store does in a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct DeviceRates {
+    pub read: f64,
+    pub written: f64,
+    pub flushes: f64,
+    /// Operations that it had at once, on average over the time.
+    pub depth: f64,
+    /// Those that waited until it had fewer, likewise.
+    pub queued: f64,
+    pub dirty: u64,
+}
+
+impl DeviceRates {
+    /// `None` where the store is in memory.
+    fn between(before: &Report, after: &Report) -> Option<DeviceRates> {
+        let (old, new) = (before.device.unwrap_or_default(), after.device?);
+        let per_second = per_second(before, after);
+        Some(DeviceRates {
+            read: per_second(old.read_bytes, new.read_bytes),
+            written: per_second(old.written_bytes, new.written_bytes),
+            flushes: per_second(old.flushes, new.flushes),
+            depth: per_second(old.operation_ns, new.operation_ns) / 1e9,
+            queued: per_second(old.queued_ns, new.queued_ns) / 1e9,
+            dirty: new.dirty_bytes,
+        })
+    }
+
+    /// Those of several servers together.
+    pub fn join(all: impl Iterator<Item = DeviceRates>) -> Option<DeviceRates> {
+        all.reduce(|sum, one| DeviceRates {
+            read: sum.read + one.read,
+            written: sum.written + one.written,
+            flushes: sum.flushes + one.flushes,
+            depth: sum.depth + one.depth,
+            queued: sum.queued + one.queued,
+            dirty: sum.dirty + one.dirty,
+        })
+    }
+}
+
 /// One kind of operation in the last interval.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KindRates {
@@ -242,6 +316,7 @@ pub struct Track {
     pub report: Option<Report>,
     pub rates: Option<Rates>,
     pub backing: Option<BackingRates>,
+    pub device: Option<DeviceRates>,
     pub kinds: Vec<KindRates>,
     /// The last minute, oldest first.
     pub history: VecDeque<Rates>,
@@ -259,6 +334,7 @@ impl Track {
             self.rates = Rates::between(&before.totals, &report.totals);
             self.kinds = kinds_between(before, &report);
             self.backing = BackingRates::between(before, &report);
+            self.device = DeviceRates::between(before, &report);
             if let Some(rates) = self.rates {
                 self.remember(rates);
             }
@@ -275,7 +351,7 @@ impl Track {
 
     /// An interval passed without a word.
     pub fn missed(&mut self) {
-        (self.rates, self.backing) = (None, None);
+        (self.rates, self.backing, self.device) = (None, None, None);
         self.kinds.clear();
         self.remember(Rates::default());
     }

@@ -1,7 +1,7 @@
 //! What `tabane top` draws: a line about the cluster, its last minute as charts, a row for each server, and what keeps
 //! them busy.
 
-use super::figures::{BackingRates, HISTORY_SIZE, KindRates, Rates, join_kinds, join_rates};
+use super::figures::{BackingRates, DeviceRates, HISTORY_SIZE, KindRates, Rates, join_kinds, join_rates};
 use super::table::{COLUMNS, Column, Row, cells, span_short};
 use super::view::{State, View};
 use crate::status::CALL_HANGS_NS;
@@ -83,10 +83,12 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, palette: Palette) {
     };
     let rows = (view.servers.len() as u16).saturating_add(2);
     let behind = BackingRates::join(view.servers.iter().filter_map(|server| server.track.backing));
-    let [title, charts, table, backing, kinds, foot] = Layout::vertical([
+    let devices = DeviceRates::join(view.servers.iter().filter_map(|server| server.track.device));
+    let [title, charts, table, device, backing, kinds, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(charts),
         Constraint::Max(rows.max(3)),
+        Constraint::Length(devices.is_some().into()),
         Constraint::Length(behind.is_some().into()),
         Constraint::Fill(1),
         Constraint::Length(1),
@@ -98,6 +100,9 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, palette: Palette) {
         draw_charts(buffer, charts, view, palette);
     }
     draw_table(buffer, table, view, palette);
+    if let Some(devices) = devices {
+        draw_devices(buffer, device, &devices, palette);
+    }
     if let Some(behind) = behind {
         draw_backing(buffer, backing, &behind, palette);
     }
@@ -336,6 +341,21 @@ fn put_spark(buffer: &mut Buffer, area: Rect, y: u16, history: &[f64], top: f64,
 fn put_right(buffer: &mut Buffer, x: u16, y: u16, width: u16, text: &str, style: Style) {
     let size = text.chars().count().min(usize::from(width));
     buffer.set_stringn(x + width - size as u16, y, text, usize::from(width), style);
+}
+
+/// What the devices do that keep the stores, and what they lack.
+fn draw_devices(buffer: &mut Buffer, area: Rect, rates: &DeviceRates, palette: Palette) {
+    let mut spans = vec![Span::styled(" devices ", palette.bold())];
+    let mut put = |words: String, is_plain: bool| {
+        spans.push(Span::styled(words, if is_plain { Style::new() } else { palette.dim() }));
+    };
+    put(format!(" read {}/s", size_short(rates.read as u64)), rates.read > 0.0);
+    put(format!("  written {}/s", size_short(rates.written as u64)), rates.written > 0.0);
+    put(format!("  flushes {}/s", count_short(rates.flushes)), rates.flushes > 0.0);
+    put(format!("  depth {:.1}", rates.depth), rates.depth > 0.0);
+    put(format!("  queued {:.1}", rates.queued), rates.queued > 0.0);
+    put(format!("  to write {}", size_short(rates.dirty)), rates.dirty > 0);
+    Line::from(spans).render(area, buffer);
 }
 
 /// What servers do with the backing directory, and what of here is not there.

@@ -1,6 +1,6 @@
 //! The screen of `tabane top` for made-up servers, letter by letter, and what keys do to it.
 
-use super::figures::{Backing, HISTORY_SIZE, Kind, Report, Totals, Track};
+use super::figures::{Backing, Device, HISTORY_SIZE, Kind, Report, Totals, Track};
 use super::screen::{Palette, draw};
 use super::table::Column;
 use super::view::{ServerView, State, View, ViewAction};
@@ -46,6 +46,7 @@ fn server(index: u32, state: State) -> ServerView {
             bytes_total: 1 << 30,
             bytes_free: (1 << 30) / 5 * u64::from(4 - index % 4),
             backing: None,
+            device: None,
             kinds,
             samples: Vec::new(),
         });
@@ -212,6 +213,33 @@ fn many_servers() {
     let lines = lines(&view, 80, 24);
     assert!(lines.iter().any(|line| line.split_ascii_whitespace().take(2).any(|word| word == "39")), "{lines:#?}");
     assert!(lines.iter().any(|line| line.contains("cluster ") && line.contains('%')), "{lines:#?}");
+}
+
+/// Goal: where devices keep the stores there is one line more, which says what they do, together.
+#[test]
+fn devices() {
+    let mut view = view();
+    assert!(!lines(&view, 80, 24).iter().any(|line| line.contains("devices")));
+    for server in view.servers.iter_mut().take(2) {
+        let before = server.track.report.clone().unwrap();
+        let mut after = before.clone();
+        after.totals.time_ns += 2 * SECOND;
+        let device = |read_bytes, operation_ns| Device {
+            read_bytes,
+            written_bytes: 2 * read_bytes,
+            flushes: operation_ns / SECOND,
+            operation_ns,
+            queued_ns: operation_ns / 2,
+            dirty_bytes: 3 << 20,
+        };
+        server.track.take(Report { device: Some(device(0, 0)), ..before });
+        after.device = Some(device(8 << 20, 20 * SECOND));
+        server.track.take(after);
+    }
+    let lines = lines(&view, 100, 24);
+    let line = lines.iter().find(|line| line.contains("devices")).unwrap();
+    let words = " devices  read 8.0M/s  written 16M/s  flushes 20/s  depth 20.0  queued 10.0  to write 6.0M";
+    assert_eq!(line, words);
 }
 
 /// Goal: with a backing directory there is one line more, which says what goes on there and what hangs.

@@ -25,7 +25,7 @@ mod residency;
 #[cfg(test)]
 mod tests;
 
-use crate::device::{BufferPool, Device, DeviceError};
+use crate::device::{BufferPool, Device, DeviceError, DeviceStatistics};
 use crate::region::{LocalFuture, OpenMode, Region, Storage};
 use crate::{Class, Reactor};
 use flush::{FlushGate, Writing};
@@ -51,6 +51,21 @@ pub struct PartialRegion {
     pub name: String,
     /// Bytes of it that are in memory at most.
     pub memory: u64,
+}
+
+/// What a device that keeps a storage does, and what of its partial region is in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferStatistics {
+    /// What the device does.
+    pub device: DeviceStatistics,
+    /// Bytes of the partial region that are in memory, or on their way there.
+    pub resident_bytes: u64,
+    /// Bytes of all regions that the device does not have for good.
+    pub dirty_bytes: u64,
+    /// Operations that wait for bytes of the partial region, or for room.
+    pub waiting: u64,
+    /// Times that one began to.
+    pub waits: u64,
 }
 
 /// What all regions of a storage share.
@@ -526,5 +541,17 @@ impl Storage for BufferedStorage {
         let (medium, writing) = (self.medium.clone(), self.medium.gate.begin());
         let done = self.medium.reactor.spawn_joinable(Class::Data, async move { medium.flush(writing).await });
         Box::pin(async move { done.await.map_err(io::Error::from) })
+    }
+
+    fn buffer_statistics(&self) -> Option<BufferStatistics> {
+        let device = self.medium.device.statistics();
+        let mut statistics = BufferStatistics { device, ..BufferStatistics::default() };
+        for region in self.medium.open_regions() {
+            statistics.dirty_bytes += region.mapped.borrow().count() * PAGE;
+            if let Some(residency) = &region.residency {
+                residency.tell(&mut statistics);
+            }
+        }
+        Some(statistics)
     }
 }

@@ -14,6 +14,7 @@
 //!    overwrite nothing. A page is claimed as fresh in the step in which the caller has looked whether it is.
 //! 4. A frame in `frames` has resident pages or pins; one that has resident pages is in `queue`, once.
 
+use super::BufferStatistics;
 use super::label::PAGE;
 use super::pages::{PageSet, WORD_PAGES};
 use super::region::{RUN_PAGES_MAX, RegionState, WRITES_MAX};
@@ -129,6 +130,13 @@ impl Residency {
 
     fn held(&self) -> u64 {
         self.resident.borrow().count() + self.arriving.borrow().count() + self.granted.get()
+    }
+
+    /// Adds what is to be told of it.
+    pub fn tell(&self, statistics: &mut BufferStatistics) {
+        statistics.resident_bytes += self.held() * PAGE;
+        statistics.waiting += self.next_turn.get() - self.turn.get();
+        statistics.waits += self.next_turn.get();
     }
 
     fn has_waiters(&self) -> bool {

@@ -96,6 +96,7 @@ impl Aio {
 
     /// Hands over what is prepared.
     pub fn submit(&self) {
+        self.table.note_submitted();
         while !self.prepared.borrow().is_empty() {
             let mut batch = std::mem::take(&mut *self.prepared.borrow_mut());
             let mut blocks: Vec<*mut ControlBlock> = batch.iter_mut().map(|block| block as *mut _).collect();
@@ -208,6 +209,7 @@ impl Handover for AioFile {
             event: aio.event.as_raw_fd() as u32,
             ..ControlBlock::default()
         };
+        aio.table.note_prepared();
         aio.prepared.borrow_mut().push(block);
         let prepared = aio.prepared.borrow().len();
         if is_batch_due(prepared, aio.table.under_way()) {

@@ -23,6 +23,7 @@ pub use abilities::{Abilities, Direct, locked_memory_max};
 pub(crate) use buffers::Registration;
 pub use buffers::{Buffer, BufferPool, BufferWait};
 
+use crate::Nanos;
 use crate::operations::{Ended, Held, OperationTable};
 use crate::region::Span;
 use queue::{DeviceQueue, Piece, Transfer, TransferMemory};
@@ -142,28 +143,70 @@ impl From<DeviceError> for io::Error {
 
 /// What a device has done since it was opened.
 #[derive(Default)]
-pub(crate) struct DeviceCounters {
-    operations: Cell<u64>,
-    shorts: Cell<u64>,
-    in_flight_most: Cell<u32>,
-}
+pub(crate) struct DeviceCounters(Cell<DeviceStatistics>);
 
 impl DeviceCounters {
+    fn update(&self, change: impl FnOnce(&mut DeviceStatistics)) {
+        let mut statistics = self.0.get();
+        change(&mut statistics);
+        self.0.set(statistics);
+    }
+
     fn note_handed_over(&self, in_flight: u32) {
-        self.operations.set(self.operations.get() + 1);
-        self.in_flight_most.set(self.in_flight_most.get().max(in_flight));
+        self.update(|statistics| statistics.in_flight_most = statistics.in_flight_most.max(in_flight));
     }
 
     fn note_short(&self) {
-        self.shorts.set(self.shorts.get() + 1);
+        self.update(|statistics| statistics.shorts += 1);
+    }
+
+    /// An operation is handed over that has waited for others to end.
+    pub(crate) fn note_waited(&self, time: Nanos) {
+        self.update(|statistics| statistics.waited_ns += time);
+    }
+
+    /// One that was handed over so long ago has come to a count, or a negated error number.
+    pub(crate) fn note_ended(&self, transfer: &Transfer, result: i32, time: Nanos) {
+        self.update(|statistics| {
+            let kind = match transfer.kind {
+                OperationKind::Read => &mut statistics.reads,
+                OperationKind::Write => &mut statistics.writes,
+                OperationKind::Flush => &mut statistics.flushes,
+                OperationKind::Discard => &mut statistics.discards,
+            };
+            kind.count += 1;
+            kind.bytes += transfer.done;
+            kind.time_ns += time;
+            statistics.failed += u64::from(result < 0);
+        });
     }
 }
 
-/// What a device is doing and has done.
+/// Operations of one kind that have ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KindStatistics {
+    /// How many, those that failed too.
+    pub count: u64,
+    /// Bytes that were moved.
+    pub bytes: u64,
+    /// Nanoseconds from when they were prepared for the kernel to when their completion was seen, of all together: by
+    /// the time that passes, the mean number of operations that the device has at once.
+    pub time_ns: u64,
+}
+
+/// What a device is doing and has done, beside what was waited for with everything else of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStatistics {
-    /// Operations that were handed over.
-    pub operations: u64,
+    /// Reads that have ended.
+    pub reads: KindStatistics,
+    /// Writes that have ended.
+    pub writes: KindStatistics,
+    /// Flushes that have ended.
+    pub flushes: KindStatistics,
+    /// Discards that have ended.
+    pub discards: KindStatistics,
+    /// Those of all these that failed.
+    pub failed: u64,
     /// Times that the rest of one had to be asked for.
     pub shorts: u64,
     /// Operations that are handed over now.
@@ -172,6 +215,8 @@ pub struct DeviceStatistics {
     pub in_flight_most: u32,
     /// Operations that wait for one of these to end.
     pub waiting: u32,
+    /// Nanoseconds that operations have so waited, of all that were handed over.
+    pub waited_ns: u64,
 }
 
 /// A file or block device of one loop. Clones are the same one; it is closed when the last of them is gone and its last
@@ -200,10 +245,7 @@ impl Device {
     /// What it is doing.
     pub fn statistics(&self) -> DeviceStatistics {
         let (in_flight, waiting) = self.queue.counts();
-        let counters = &self.queue.counters;
-        let (operations, shorts) = (counters.operations.get(), counters.shorts.get());
-        let in_flight_most = counters.in_flight_most.get();
-        DeviceStatistics { operations, shorts, in_flight, in_flight_most, waiting }
+        DeviceStatistics { in_flight, waiting, ..self.queue.counters.0.get() }
     }
 
     /// Reads `size` bytes into the start of a buffer. What comes is how many there were: fewer than asked for only

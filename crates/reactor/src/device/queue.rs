@@ -148,6 +148,7 @@ impl DeviceQueue {
         if self.handed_over.get() < self.depth {
             self.hand_over(table, index);
         } else {
+            table.note_queued(index);
             self.waiting.borrow_mut().push_back(index);
         }
         index

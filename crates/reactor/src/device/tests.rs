@@ -1,14 +1,14 @@
 //! What only a fault in the table shows, and what completions mean, told by a driver that does nothing by itself.
 
 use super::queue::{DeviceQueue, Handover, Piece, is_batch_due};
-use super::{Abilities, Buffer, BufferPool, Device, DeviceOptions, Direct};
-use crate::operations::OperationTable;
+use super::{Abilities, Buffer, BufferPool, Device, DeviceOptions, DeviceStatistics, Direct, KindStatistics};
+use crate::operations::{OperationDelays, OperationTable, TimeSum};
 use crate::sim::{DeviceFaults, World};
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
 const SECOND: u64 = 1_000_000_000;
@@ -77,10 +77,14 @@ struct Script {
     prepared: Prepared,
     /// As a driver that has ended.
     is_ended: Rc<Cell<bool>>,
+    table: RefCell<Weak<OperationTable>>,
 }
 
 impl Handover for Script {
     fn prepare(&self, index: u32, piece: &Piece) -> bool {
+        if let Some(table) = self.table.borrow().upgrade() {
+            table.note_prepared();
+        }
         self.prepared.borrow_mut().push((index, piece.offset, piece.size));
         !self.is_ended.get()
     }
@@ -97,11 +101,14 @@ struct Scripted {
     prepared: Prepared,
     is_ended: Rc<Cell<bool>>,
     pool: BufferPool,
+    now: Rc<Cell<u64>>,
 }
 
 impl Scripted {
     fn new(depth: u32) -> Scripted {
-        let (table, prepared) = (Rc::new(OperationTable::default()), Prepared::default());
+        let (now, prepared) = (Rc::<Cell<u64>>::default(), Prepared::default());
+        let clock = now.clone();
+        let table = Rc::new(OperationTable::new(Box::new(move || clock.get())));
         let abilities = Abilities {
             interface: "script",
             is_block_device: false,
@@ -115,10 +122,14 @@ impl Scripted {
             has_write_cache: None,
         };
         let is_ended = Rc::default();
-        let script = Script { prepared: prepared.clone(), is_ended: Rc::clone(&is_ended) };
+        let script = Script {
+            prepared: prepared.clone(),
+            is_ended: Rc::clone(&is_ended),
+            table: RefCell::new(Rc::downgrade(&table)),
+        };
         let queue = DeviceQueue::new(Path::new("/x").into(), abilities, Box::new(script), depth);
         let device = Device::new(&table, queue);
-        Scripted { table, device, prepared, is_ended, pool: BufferPool::new(8192, 8, |_, _| None).unwrap() }
+        Scripted { table, device, prepared, is_ended, pool: BufferPool::new(8192, 8, |_, _| None).unwrap(), now }
     }
 
     /// Begins an operation of 4 KiB at 8,192, completes it piece by piece, and tells its end and what was asked for.
@@ -214,6 +225,57 @@ fn operations_take_turns() {
     let errors: Vec<String> = errors.flatten().collect();
     assert_eq!(errors, ["/x: read of 4096 bytes at offset 16384: Input/output error (os error 5)"]);
     assert_eq!(scripted.pool.free_count(), 8);
+}
+
+/// Goal: what is counted is what happened: each kind by itself, bytes that were moved, time with the device and before
+/// it, and what the loop adds at both ends. Method: a write of two pieces, one that waits for it and fails, and a flush
+/// that nobody waits for, by a clock that the test sets.
+#[test]
+fn what_is_counted() {
+    let scripted = Scripted::new(1);
+    let at = |time: u64| scripted.now.set(time);
+    let begin = |number: u64| scripted.device.write(number * 4096, scripted.pool.take().unwrap(), 4096);
+    let last = || scripted.prepared.borrow().last().unwrap().0;
+    let mut context = Context::from_waker(Waker::noop());
+    at(100);
+    let (mut first, mut second) = (begin(0), begin(1));
+    let flush = scripted.device.flush();
+    assert!(pin!(&mut first).poll(&mut context).is_pending() && pin!(&mut second).poll(&mut context).is_pending());
+    at(110);
+    scripted.table.note_submitted();
+    scripted.table.note_submitted();
+    at(200);
+    scripted.table.complete(last(), 1024);
+    at(300);
+    scripted.table.note_submitted();
+    at(400);
+    scripted.table.complete(last(), 3072);
+    at(450);
+    assert!(pin!(&mut first).poll(&mut context).is_ready());
+    at(600);
+    scripted.table.complete(last(), -libc::EIO);
+    at(601);
+    scripted.table.complete(last(), 0);
+    at(900);
+    assert!(pin!(&mut second).poll(&mut context).is_ready());
+    assert!(pin!(flush).poll(&mut context).is_ready());
+    let kind = |count, bytes, time_ns| KindStatistics { count, bytes, time_ns };
+    let wanted = DeviceStatistics {
+        writes: kind(2, 4096, 300 + 200),
+        flushes: kind(1, 0, 1),
+        failed: 1,
+        shorts: 1,
+        in_flight_most: 1,
+        waited_ns: 300 + 500,
+        ..DeviceStatistics::default()
+    };
+    assert_eq!(scripted.device.statistics(), wanted);
+    // Two pieces were handed over so far; of what came later nothing was submitted.
+    let wanted = OperationDelays {
+        handover: TimeSum { count: 2, total_ns: 10 + 100 },
+        resumption: TimeSum { count: 2, total_ns: 50 + 300 },
+    };
+    assert_eq!(scripted.table.delays(), wanted);
 }
 
 /// Goal: where handing over ends operations at once, as at a driver's end, any number of them may wait.

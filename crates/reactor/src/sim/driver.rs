@@ -9,7 +9,7 @@ use crate::Nanos;
 use crate::backing::Backing;
 use crate::device::{Device, DeviceOptions};
 use crate::driver::{Driver, SIMULATED_NAME};
-use crate::operations::OperationTable;
+use crate::operations::{OperationDelays, OperationTable};
 use crate::region::Storage;
 use crate::stream::{Listener, Stream};
 use crate::task::ReadyQueue;
@@ -29,7 +29,9 @@ pub(crate) struct SimDriver {
 impl SimDriver {
     pub fn new(universe: Rc<Universe>, id: NodeId) -> SimDriver {
         let node = universe.node(id);
-        SimDriver { universe, id, node, operations: Rc::default() }
+        let (clock_universe, clock_node) = (universe.clone(), node.clone());
+        let clock = move || clock_node.local_time(clock_node.moment(&clock_universe));
+        SimDriver { universe, id, node, operations: Rc::new(OperationTable::new(Box::new(clock))) }
     }
 }
 
@@ -90,7 +92,13 @@ impl Driver for SimDriver {
         self.node.devices.complete_due(&self.universe) | ended
     }
 
-    fn submit(&self) {}
+    fn operation_delays(&self) -> OperationDelays {
+        self.operations.delays()
+    }
+
+    fn submit(&self) {
+        self.operations.note_submitted();
+    }
 
     fn wait(&self, _until: Option<Nanos>) {
         panic!("a simulated reactor is turned by its world: use World::run instead of block_on");

@@ -46,7 +46,7 @@ pub use wire::{FastMap, hash_id};
 use commit::{StoreOperation, TransactionBody};
 use files::Announcement;
 use inline_vec::InlineVec;
-use reactor::{PageNeed, PagePin, PageRoom, Span, StampedRegion, Storage};
+use reactor::{BufferStatistics, PageNeed, PagePin, PageRoom, Span, StampedRegion, Storage};
 use read::ReadPlan;
 use state::{ChunkKey, StoreState};
 use std::cell::RefCell;
@@ -467,6 +467,11 @@ impl Store {
     /// Looks what kind of pages the data space lies on, and returns their size in bytes. It takes milliseconds.
     pub fn measure_pages(&self) -> u64 {
         self.state.borrow_mut().measure_pages()
+    }
+
+    /// What the device does that keeps the store, if one does.
+    pub fn buffer_statistics(&self) -> Option<BufferStatistics> {
+        self.state.borrow().storage.buffer_statistics()
     }
 
     /// Bytes of the pages that the data space was seen to lie on.

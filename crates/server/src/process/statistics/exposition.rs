@@ -7,7 +7,7 @@
 use crate::core::Core;
 use crate::process::statistics::jobs::{Job, JobKind};
 use crate::process::statistics::report::{
-    CLASSES, counter_numbers, job_numbers, relay_numbers, store_numbers, table_numbers,
+    CLASSES, counter_numbers, delay_numbers, device_numbers, job_numbers, relay_numbers, store_numbers, table_numbers,
 };
 use crate::process::statistics::waits::{WaitGauge, WaitReason};
 use reactor::COUNTER_COUNT;
@@ -119,6 +119,43 @@ const SINGLE: [Row; 54] = [
     ("relay_frames", "relay_frames_total", Counter, "Frames that were passed on for others."),
     ("relay_bytes", "relay_bytes_total", Counter, "Bytes that were passed on for others."),
     ("uptime_ns", "uptime_seconds", Gauge, "Time since the server was started."),
+];
+
+/// What is counted of the device that keeps a store, where there is one.
+const DEVICE: [Row; 23] = [
+    ("handovers", "device_handovers_total", Counter, "Operations on devices that were handed over to the kernel."),
+    (
+        "handover_ns",
+        "device_handover_seconds_total",
+        Counter,
+        "Time from preparing operations to handing them over with others.",
+    ),
+    ("resumptions", "device_resumptions_total", Counter, "Operations on devices that somebody went on after."),
+    (
+        "resumption_ns",
+        "device_resumption_seconds_total",
+        Counter,
+        "Time from the completion of operations to going on with whoever waited.",
+    ),
+    ("reads", "device_reads_total", Counter, "Reads of the device that have ended."),
+    ("read_bytes", "device_read_bytes_total", Counter, "Bytes that were read from the device."),
+    ("read_ns", "device_read_seconds_total", Counter, "Time that reads were with the device, of all together."),
+    ("writes", "device_writes_total", Counter, "Writes to the device that have ended."),
+    ("written_bytes", "device_written_bytes_total", Counter, "Bytes that were written to the device."),
+    ("write_ns", "device_write_seconds_total", Counter, "Time that writes were with the device, of all together."),
+    ("flushes", "device_flushes_total", Counter, "Flushes of the device that have ended."),
+    ("flush_ns", "device_flush_seconds_total", Counter, "Time that flushes were with the device, of all together."),
+    ("discards", "device_discards_total", Counter, "Ranges of the device that were given up."),
+    ("discarded_bytes", "device_discarded_bytes_total", Counter, "Bytes of the device that were given up."),
+    ("failed", "device_failed_total", Counter, "Operations on the device that failed."),
+    ("in_flight", "device_in_flight", Gauge, "Operations that the device has."),
+    ("in_flight_most", "device_in_flight_most", Gauge, "The most operations that the device ever had."),
+    ("queued", "device_queued", Gauge, "Operations that wait until the device has fewer."),
+    ("queued_ns", "device_queued_seconds_total", Counter, "Time that operations have waited so."),
+    ("buffer_resident", "buffer_resident_bytes", Gauge, "Bytes of data that are in memory."),
+    ("buffer_dirty", "buffer_dirty_bytes", Gauge, "Bytes of the store that the device does not have for good."),
+    ("buffer_waiting", "buffer_waiting", Gauge, "Operations that wait for bytes of the device, or for room in memory."),
+    ("buffer_waits", "buffer_waits_total", Counter, "Times that an operation began to wait so."),
 ];
 
 /// What is counted of a backing directory, where there is one.
@@ -265,6 +302,10 @@ pub fn prometheus(core: &Core) -> String {
     for (key, value) in &numbers {
         page.put_single(&SINGLE, key, *value);
     }
+    if let Some(numbers) = device_numbers(core) {
+        let numbers = delay_numbers(&turns).into_iter().chain(numbers);
+        numbers.for_each(|(key, value)| page.put_single(&DEVICE, key, value));
+    }
     if let Some(backing) = &core.backing {
         let numbers = backing.numbers().into_iter().chain(core.backing_changes());
         numbers.for_each(|(key, value)| page.put_single(&BACKING, key, value));
@@ -363,7 +404,8 @@ mod tests {
         let counters = tables.into_iter().flat_map(|(label, rows)| {
             rows.iter().map(move |row| (format!("{label}_{}", row.1), row.2, format!("{} by {label}", row.3)))
         });
-        let single = SINGLE.iter().chain(&BACKING).map(|row| (row.1.to_owned(), row.2, row.3.to_owned()));
+        let single =
+            SINGLE.iter().chain(&DEVICE).chain(&BACKING).map(|row| (row.1.to_owned(), row.2, row.3.to_owned()));
         for (name, kind, help) in single.chain(counters) {
             assert!(
                 seen.insert(name.clone()) && seen.insert(help.clone()) && !help.is_empty(),

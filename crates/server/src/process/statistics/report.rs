@@ -8,7 +8,8 @@ use crate::process::statistics::jobs::JobCounters;
 use crate::process::statistics::ranks::Ranks;
 use crate::process::statistics::waits::{WaitGauge, WaitReason};
 use crate::process::statistics::{Counters, Sample, SampleClass};
-use reactor::{BodyPiece, Class, ClientCounter, Nanos, ReplyBody, ServeStatistics};
+use reactor::device::DeviceStatistics;
+use reactor::{BodyPiece, Class, ClientCounter, LoopStatistics, Nanos, OperationDelays, ReplyBody, ServeStatistics};
 use std::fmt::Write as _;
 use std::rc::Rc;
 use wire::Decode;
@@ -178,6 +179,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
             ("busy_ns", turns.busy_ns),
             ("waiting_ns", turns.waiting_ns),
         ]);
+        object.numbers(&delay_numbers(&turns));
     });
     object.object("store", |object| {
         object.numbers(&store_numbers(core));
@@ -185,6 +187,9 @@ pub fn json(core: &Core, sample_count: usize) -> String {
         // Bytes of data that are in memory at most, of a store that a device keeps.
         object.number("buffer", core.options.device.as_ref().map_or(0, |device| device.buffer));
     });
+    if let Some(numbers) = device_numbers(core) {
+        object.object("device", |object| object.numbers(&numbers));
+    }
     object.object("tables", |object| object.numbers(&table_numbers(core)));
     object.object("contact", |object| {
         object.numbers(&core.leases.numbers().collect::<Vec<_>>());
@@ -254,6 +259,44 @@ pub fn store_numbers(core: &Core) -> [(&'static str, u64); 12] {
         ("checkpoints", core.checkpoints.count.get()),
         ("checkpoints_failed", core.checkpoints.failed.get()),
     ]
+}
+
+/// What the loop adds to the time of operations on devices.
+pub fn delay_numbers(turns: &LoopStatistics) -> [(&'static str, u64); 4] {
+    let OperationDelays { handover, resumption } = turns.delays;
+    [
+        ("handovers", handover.count),
+        ("handover_ns", handover.total_ns),
+        ("resumptions", resumption.count),
+        ("resumption_ns", resumption.total_ns),
+    ]
+}
+
+/// Of the device that keeps a store, if one does.
+pub fn device_numbers(core: &Core) -> Option<[(&'static str, u64); 19]> {
+    let buffer = core.store.buffer_statistics()?;
+    let DeviceStatistics { reads, writes, flushes, discards, .. } = buffer.device;
+    Some([
+        ("reads", reads.count),
+        ("read_bytes", reads.bytes),
+        ("read_ns", reads.time_ns),
+        ("writes", writes.count),
+        ("written_bytes", writes.bytes),
+        ("write_ns", writes.time_ns),
+        ("flushes", flushes.count),
+        ("flush_ns", flushes.time_ns),
+        ("discards", discards.count),
+        ("discarded_bytes", discards.bytes),
+        ("failed", buffer.device.failed),
+        ("in_flight", u64::from(buffer.device.in_flight)),
+        ("in_flight_most", u64::from(buffer.device.in_flight_most)),
+        ("queued", u64::from(buffer.device.waiting)),
+        ("queued_ns", buffer.device.waited_ns),
+        ("buffer_resident", buffer.resident_bytes),
+        ("buffer_dirty", buffer.dirty_bytes),
+        ("buffer_waiting", buffer.waiting),
+        ("buffer_waits", buffer.waits),
+    ])
 }
 
 pub fn table_numbers(core: &Core) -> [(&'static str, u64); 12] {
