@@ -401,7 +401,8 @@ pub static TABLE: &[OptionRow] = &[
         Value::Flag,
         "",
         "",
-        "keep a checksum of each chunk and check it at every read (costs about as much as the copy itself)",
+        "keep a checksum of each 4 KiB and check it at every read (costs about as much as the copy itself); in stores \
+         on disks they are kept unless that is switched off",
     ),
     setting(
         "journal-size",

@@ -222,6 +222,11 @@ impl Settings {
             PathBuf::from(format!("/dev/shm/tabane-{}-{prefix:08x}", reactor::process::user()))
         });
         let journal_size = arguments.number("journal-size");
+        // Bits go bad on disks.
+        let checksums = match arguments.is_given("checksums") {
+            true => arguments.flag("checksums"),
+            false => !store.devices.is_empty(),
+        };
         Ok(Settings {
             made_stores: !stores.exists(),
             stores,
@@ -232,7 +237,7 @@ impl Settings {
             }),
             store_size: store.size.unwrap_or(0),
             journal_size,
-            checksums: arguments.flag("checksums"),
+            checksums,
             transport: transport(arguments),
             short_circuit: arguments.text_or_default("short-circuit") != "off",
             registered_buffers: arguments.text_or_default("short-circuit") == "auto",
@@ -337,8 +342,9 @@ impl Settings {
                 compare(key, has, Some(wanted));
             }
         }
-        if arguments.is_on_command_line("checksums") && !self.checksums {
-            compare("checksums", "off".to_owned(), Some("on".to_owned()));
+        if arguments.is_on_command_line("checksums") {
+            let words = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
+            compare("checksums", words(self.checksums), Some(words(arguments.flag("checksums"))));
         }
         Ok(differences)
     }

@@ -158,3 +158,39 @@ fn a_device_that_is_cut_short() {
     // As large as before, so that what is in memory can be written and the server ends well.
     file.set_len(size).unwrap();
 }
+
+/// Goal: a byte that goes bad on the disk is an error of who reads its page, which names file, chunk and place, and of
+/// nobody else, and `tabane check --data` finds it. Method: a byte of a file of 96 MiB is changed on the device, where
+/// no more than 16 MiB of it are in memory.
+#[test]
+fn a_byte_that_goes_bad() {
+    use std::os::unix::fs::FileExt;
+    let (ground, disk) = (Ground::new("disk-rot"), Disk::new("disk-rot"));
+    let store = format!("nvme:{},size=256M,buffer=16M", disk.0.display());
+    ground.run(&["up", "--servers", "1", "--store", &store]);
+    let (from, to) = (ground.path.join("from"), ground.path.join("to"));
+    let wanted = bytes(4);
+    std::fs::write(&from, &wanted).unwrap();
+    ground.run(&["cp", from.to_str().unwrap(), ":/rotten"]);
+    ground.run(&["sync", "/"]);
+    let device = std::fs::OpenOptions::new().read(true).write(true).open(disk.0.join(&disk.names()[0])).unwrap();
+    let page = 1000;
+    let mut found = None;
+    let mut held = vec![0; 4096];
+    for at in (0..device.metadata().unwrap().len()).step_by(held.len()) {
+        device.read_exact_at(&mut held, at).unwrap();
+        if held == wanted[page * 4096..][..4096] {
+            found = Some(at);
+        }
+    }
+    device.write_all_at(&[!wanted[page * 4096 + 77]], found.unwrap() + 77).unwrap();
+    let told = ground.fail(1, &["cp", ":/rotten", to.to_str().unwrap()]);
+    assert!(told.contains("checksum") || told.contains("Input/output"), "{told}");
+    let checked = ground.try_run(&["check", "--data"]);
+    let told = String::from_utf8(checked.stdout).unwrap();
+    assert!(checked.status.code() == Some(4) && told.contains("does not match its checksum"), "{told}");
+    std::fs::write(&from, &wanted[..4096]).unwrap();
+    ground.run(&["cp", from.to_str().unwrap(), ":/sound"]);
+    ground.run(&["cp", ":/sound", to.to_str().unwrap()]);
+    ground.run(&["down"]);
+}

@@ -130,6 +130,15 @@ pub trait Region {
     fn pin(&self, _need: PageNeed) -> LocalFuture<io::Result<PagePin>> {
         Box::pin(std::future::ready(Ok(PagePin::default())))
     }
+    /// Bytes of it that are in memory at most.
+    fn memory(&self) -> u64 {
+        self.size()
+    }
+    /// Has pages with bytes that count read into memory that somebody may ask for soon, if there is room at once.
+    /// False if there is not. Errors of the medium are of no account here.
+    fn fetch_ahead(&self, _need: &PageNeed) -> bool {
+        false
+    }
     /// Whether a range is in memory.
     fn is_resident(&self, _offset: u64, _size: u64) -> bool {
         true

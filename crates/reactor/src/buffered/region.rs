@@ -367,6 +367,14 @@ impl Region for BufferedRegion {
         Box::pin(done)
     }
 
+    fn memory(&self) -> u64 {
+        self.0.residency.as_ref().map_or(self.0.size, Residency::memory)
+    }
+
+    fn fetch_ahead(&self, need: &PageNeed) -> bool {
+        self.0.fetch_ahead(need)
+    }
+
     fn is_resident(&self, offset: u64, size: u64) -> bool {
         self.0.is_resident(pages_of(offset, size))
     }

@@ -128,6 +128,22 @@ impl Residency {
         }
     }
 
+    /// Bytes in memory at most.
+    pub fn memory(&self) -> u64 {
+        self.limit * PAGE
+    }
+
+    /// Pages are read from the device from now on; returns the runs in which they are.
+    fn begin_arrival(&self, absent: &PageSet) -> Vec<Range<u64>> {
+        let (mut runs, mut from) = (Vec::new(), 0);
+        while let Some(run) = absent.run(from..u64::MAX / PAGE, RUN_PAGES_MAX) {
+            from = run.end;
+            runs.push(run);
+        }
+        self.arriving.borrow_mut().merge(absent);
+        runs
+    }
+
     fn held(&self) -> u64 {
         self.resident.borrow().count() + self.arriving.borrow().count() + self.granted.get()
     }
@@ -335,16 +351,30 @@ impl RegionState {
             pinned.room.set(room);
             residency.granted.set(residency.granted.get() + room);
         }
-        let mut runs = Vec::new();
-        let mut from = 0;
         let mut absent = wanted.filled;
         absent.remove_all(&residency.resident.borrow());
-        while let Some(run) = absent.run(from..u64::MAX / PAGE, RUN_PAGES_MAX) {
-            from = run.end;
-            runs.push(run);
+        Ok((pin, residency.begin_arrival(&absent)))
+    }
+
+    /// See [`Region::fetch_ahead`](crate::Region::fetch_ahead).
+    pub fn fetch_ahead(self: &Rc<Self>, need: &PageNeed) -> bool {
+        let Some(residency) = &self.residency else { return false };
+        let mut absent = Wanted::new(need).filled;
+        absent.remove_all(&residency.resident.borrow());
+        absent.remove_all(&residency.arriving.borrow());
+        if residency.has_waiters() || !self.make_room(absent.count(), LOOK_FRAMES) {
+            return false;
         }
-        residency.arriving.borrow_mut().merge(&absent);
-        Ok((pin, runs))
+        let runs = residency.begin_arrival(&absent);
+        if !runs.is_empty() {
+            let state = self.clone();
+            self.medium.reactor.spawn(Class::Data, async move {
+                // Whoever needs what has not come reads it himself.
+                let _ = state.fill(&runs).await;
+                state.residency.iter().for_each(Residency::wake);
+            });
+        }
+        true
     }
 
     /// Reads pages that are `arriving`, after which they are resident.

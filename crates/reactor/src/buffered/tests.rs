@@ -139,6 +139,11 @@ async fn watch(reactor: Reactor, storage: Rc<BufferedStorage>, model: Rc<RefCell
         let Ok(region) = storage.open(name, 0, OpenMode::Existing) else { continue };
         let first = reactor.random() % REGION_PAGES;
         let count = 1 + reactor.random() % (REGION_PAGES - first).min(9);
+        if reactor.random().is_multiple_of(4) {
+            // Whoever comes finds them there, or on their way, or gone again.
+            region.fetch_ahead(&filled(reactor.random() % REGION_PAGES, 1));
+            region.fetch_ahead(&filled(first, count));
+        }
         let Some(_pin) = pin(&*region, filled(first, count)).await else { continue };
         let is_same =
             storage.open(name, 0, OpenMode::Existing).is_ok_and(|now| std::ptr::eq(now.base(), region.base()));

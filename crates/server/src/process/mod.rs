@@ -487,6 +487,9 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         terms.push(("names and files that clients of this machine need not ask for", shared.attribute_cache().size()));
         terms.push(("changes that clients of this machine submit", reactor::SUBMISSION_QUEUES_SIZE));
     }
+    if core.store.keeps_sums() {
+        terms.push(("checksums", core.store.usage().size / PAGE_SIZE * size_of::<u32>() as u64));
+    }
     if let Some(device) = &options.device {
         let pages = device.buffer / PAGE_SIZE * RESIDENT_PAGE_SIZE + options.store_size / PAGE_SIZE / 8;
         terms.push(("which bytes of the store are in memory, and which the device lacks", pages));

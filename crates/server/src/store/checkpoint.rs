@@ -13,6 +13,7 @@ use super::durability::FinishedCheckpoint;
 use super::entries::{self, Reader};
 use super::journal::Position;
 use super::state::StoreState;
+use super::sums::for_each_sum_run;
 use super::superblock::Head;
 use reactor::{OpenMode, Region, Storage};
 use std::rc::Rc;
@@ -187,6 +188,9 @@ impl StoreState {
                 && let Some((index, chunk)) = file.chunks.next(writer.index)
             {
                 entries::put_chunk(&mut writer.buffer, file.id, index, file.chunk_size, file.mtime, chunk);
+                for_each_sum_run(&self.page_sums, chunk, |first, sums| {
+                    entries::put_sums(&mut writer.buffer, first, sums.iter().copied());
+                });
                 writer.flush_if_large(self.storage.as_ref());
                 writer.index = index + 1;
                 budget -= 1;

@@ -7,6 +7,7 @@
 
 use super::allocator::{PAGE_SIZE, Run};
 use super::inline_vec::InlineVec;
+use super::sums;
 use reactor::Region;
 
 const PAGE: u32 = PAGE_SIZE as u32;
@@ -55,8 +56,6 @@ pub struct ValidRange {
     pub start: u32,
     /// Byte after the last.
     pub end: u32,
-    /// CRC-32C of the bytes; 0 when the store keeps no checksums.
-    pub crc: u32,
 }
 
 /// See the module.
@@ -219,24 +218,11 @@ pub fn pages_of(extent: &Extent) -> std::ops::Range<u64> {
     u64::from(extent.start)..u64::from(extent.start) + u64::from(extent.pages)
 }
 
-/// CRC-32C of so many zeros.
-pub fn crc_of_zeros(size: u32) -> u32 {
-    const ZEROS: [u8; 4096] = [0; 4096];
-    let mut crc = 0;
-    let mut left = size as usize;
-    while left > 0 {
-        let part = left.min(ZEROS.len());
-        crc = crc32c::crc32c_append(crc, &ZEROS[..part]);
-        left -= part;
-    }
-    crc
-}
-
 /// CRC-32C of bytes `from..to` of a chunk, all of which must be mapped.
 pub fn crc_of(data: &dyn Region, extents: &[Extent], from: u32, to: u32) -> u32 {
     let mut crc = 0;
     for_each_piece(extents, from, to, |offset, _, size| {
-        crc = crc32c::crc32c_combine(crc, data.crc32c(offset, u64::from(size)), size as usize);
+        crc = sums::join(crc, data.crc32c(offset, u64::from(size)), size);
     });
     crc
 }

@@ -226,27 +226,15 @@ impl StoreState {
             return ChangePlan::Truncate { file: id, generation, keep_below, cut: None };
         };
         let key = (id, index);
-        let (chunk, gone) = self.cut_chunk(key, current, within);
+        let (chunk, gone) = cut_chunk(current, within);
         if chunk.is_empty() {
             return ChangePlan::Truncate { file: id, generation, keep_below: index, cut: None };
         }
         let shrinks = current.valid_end() > within || !gone.is_empty();
-        let change = ChunkChange { key, chunk, gone, copies: Vec::new(), absorbs_capacity: false };
+        let sums = self.sums_of_cut(key, current, &chunk, [within; 2]);
+        let change = ChunkChange { key, chunk, gone, copies: Vec::new(), absorbs_capacity: false, sums };
         let cut = shrinks.then_some((change, within));
         ChangePlan::Truncate { file: id, generation, keep_below: index + 1, cut }
-    }
-
-    /// The chunk when it ends at byte `end`, and the extents that it then no longer needs.
-    fn cut_chunk(&self, key: ChunkKey, current: &Chunk, end: u32) -> (Chunk, Vec<Extent>) {
-        let cut = |range: &ValidRange| {
-            let kept = range.end.min(end);
-            ValidRange { end: kept, crc: self.cut_crc(key, &current.extents, range, range.start, kept), ..*range }
-        };
-        let ranges: Vec<ValidRange> = current.ranges.iter().filter(|range| range.start < end).map(cut).collect();
-        let keep_pages = chunk::page_end(end);
-        let extents: Vec<Extent> = current.extents.iter().filter_map(|extent| extent.clip(0, keep_pages)).collect();
-        let gone = current.extents.iter().filter_map(|extent| extent.clip(keep_pages, u32::MAX)).collect();
-        (Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) }, gone)
     }
 
     /// Appends the entries of a change and returns their number.
@@ -255,16 +243,18 @@ impl StoreState {
             ChangePlan::Write(change, applied) => {
                 entries::put_chunk(out, change.key.0, change.key.1, applied.chunk_size, applied.mtime, &change.chunk);
                 change.copies.iter().for_each(|&copy| entries::put_redo(out, copy));
-                1 + change.copies.len() as u32
+                1 + change.copies.len() as u32 + entries::put_new_sums(out, &change.sums)
             }
             ChangePlan::Truncate { file, generation, keep_below, cut } => {
                 // The chunk comes first: the truncate takes the file's end from the chunks that are left.
+                let mut count = 1;
                 if let Some((change, _)) = cut {
                     let known = self.files.get(*file).map_or((0, 0), |file| (file.chunk_size, file.mtime));
                     entries::put_chunk(out, change.key.0, change.key.1, known.0, known.1, &change.chunk);
+                    count += 1 + entries::put_new_sums(out, &change.sums);
                 }
                 entries::put_truncate(out, *file, *generation, *keep_below);
-                1 + u32::from(cut.is_some())
+                count
             }
             ChangePlan::Hole(change) => self.encode_hole(change, out),
             ChangePlan::Reserve(change, chunk_size) => {
@@ -344,6 +334,7 @@ impl StoreState {
 
     /// Makes a chunk what the change says.
     pub fn install(&mut self, change: ChunkChange) {
+        self.keep_sums(&change);
         if change.absorbs_capacity
             && let Some(active) = self.active.get_mut(&change.key)
         {
@@ -357,4 +348,14 @@ impl StoreState {
         self.chunk_count = self.chunk_count + u64::from(!is_gone) - u64::from(before.is_some());
         self.let_go(change.key, &change.gone);
     }
+}
+
+/// The chunk when it ends at byte `end`, and the extents that it then no longer needs.
+fn cut_chunk(current: &Chunk, end: u32) -> (Chunk, Vec<Extent>) {
+    let cut = |range: &ValidRange| ValidRange { end: range.end.min(end), ..*range };
+    let ranges: Vec<ValidRange> = current.ranges.iter().filter(|range| range.start < end).map(cut).collect();
+    let keep_pages = chunk::page_end(end);
+    let extents: Vec<Extent> = current.extents.iter().filter_map(|extent| extent.clip(0, keep_pages)).collect();
+    let gone = current.extents.iter().filter_map(|extent| extent.clip(keep_pages, u32::MAX)).collect();
+    (Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) }, gone)
 }

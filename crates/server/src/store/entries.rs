@@ -5,6 +5,7 @@
 use super::chunk::{Chunk, Extent, ValidRange};
 use super::files::{Announcement, File};
 use super::inline_vec::InlineVec;
+use super::sums::{NewSums, runs_of};
 
 /// Bytes before each entry: kind (1) and size of what follows (4).
 pub const ENTRY_HEADER_SIZE: usize = 5;
@@ -15,6 +16,7 @@ const KIND_ANNOUNCED: u8 = 4;
 const KIND_REDO: u8 = 5;
 const KIND_FILE: u8 = 6;
 const KIND_DROP: u8 = 7;
+const KIND_SUMS: u8 = 8;
 
 /// One entry of the store's own.
 #[derive(Debug)]
@@ -61,6 +63,13 @@ pub enum Entry {
     },
     /// The announcement of a file.
     Announced(Announcement),
+    /// Checksums of pages of the data space.
+    Sums {
+        /// First page.
+        first: u32,
+        /// One number for each page.
+        sums: Vec<u32>,
+    },
     /// Bytes to be copied within the data space once the record is written.
     Redo(Copy),
     /// All of a file but its chunks; in checkpoints only.
@@ -100,8 +109,10 @@ pub fn put_entry(out: &mut Vec<u8>, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
 
 /// Bytes that the entry of a chunk takes beside its extents and ranges.
 pub const CHUNK_ENTRY_SIZE: usize = 41;
-/// Bytes of an extent or a range in it.
-pub const RANGE_SIZE: usize = 12;
+/// Bytes of an extent in it, which is more than a range takes.
+pub const RANGE_SIZE: usize = EXTENT_SIZE;
+const EXTENT_SIZE: usize = 12;
+const WRITTEN_SIZE: usize = 8;
 /// Bytes that the entry of a copy takes.
 pub const REDO_ENTRY_SIZE: usize = 25;
 
@@ -118,7 +129,7 @@ pub fn put_chunk(out: &mut Vec<u8>, file: u64, index: u64, chunk_size: u32, mtim
             put_words(out, [extent.logical, extent.start, extent.pages]);
         }
         for range in chunk.ranges.iter() {
-            put_words(out, [range.start, range.end, range.crc]);
+            put_words(out, [range.start, range.end]);
         }
     });
 }
@@ -166,6 +177,24 @@ pub fn put_redo(out: &mut Vec<u8>, copy: Copy) {
     });
 }
 
+/// Appends checksums of pages from `first` on.
+pub fn put_sums(out: &mut Vec<u8>, first: u32, sums: impl Iterator<Item = u32>) {
+    put_entry(out, KIND_SUMS, |out| {
+        out.extend_from_slice(&first.to_le_bytes());
+        sums.for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
+    });
+}
+
+/// Appends the numbers that a change gives, and returns how many entries that took.
+pub fn put_new_sums(out: &mut Vec<u8>, sums: &NewSums) -> u32 {
+    let mut count = 0;
+    for (first, run) in runs_of(sums) {
+        put_sums(out, first, run.iter().map(|(_, sum)| *sum));
+        count += 1;
+    }
+    count
+}
+
 /// Appends a file without its chunks.
 pub fn put_file(out: &mut Vec<u8>, file: &File) {
     put_entry(out, KIND_FILE, |out| {
@@ -177,7 +206,7 @@ pub fn put_file(out: &mut Vec<u8>, file: &File) {
     });
 }
 
-fn put_words(out: &mut Vec<u8>, words: [u32; 3]) {
+fn put_words<const COUNT: usize>(out: &mut Vec<u8>, words: [u32; COUNT]) {
     for word in words {
         out.extend_from_slice(&word.to_le_bytes());
     }
@@ -213,6 +242,15 @@ pub fn decode(kind: u8, body: &[u8]) -> Option<Entry> {
         KIND_REAP => Entry::Reap { file: reader.u64()? },
         KIND_ANNOUNCED => Entry::Announced(reader.announcement()?),
         KIND_REDO => Entry::Redo(Copy { from: reader.u64()?, to: reader.u64()?, size: reader.u32()? }),
+        KIND_SUMS => {
+            let first = reader.u32()?;
+            let words = std::mem::take(&mut reader.0);
+            if words.is_empty() || !words.len().is_multiple_of(4) {
+                return None;
+            }
+            let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+            Entry::Sums { first, sums: words.chunks(4).map(word).collect() }
+        }
         KIND_FILE => Entry::File {
             file: reader.u64()?,
             chunk_size: reader.u32()?,
@@ -228,7 +266,8 @@ pub fn decode(kind: u8, body: &[u8]) -> Option<Entry> {
 fn decode_chunk(reader: &mut Reader) -> Option<Entry> {
     let (file, index, chunk_size, mtime) = (reader.u64()?, reader.u64()?, reader.u32()?, reader.u64()? as i64);
     let (extent_count, range_count) = (reader.u32()? as usize, reader.u32()? as usize);
-    if reader.0.len() != extent_count.checked_add(range_count)?.checked_mul(12)? {
+    let wanted = extent_count.checked_mul(EXTENT_SIZE)?.checked_add(range_count.checked_mul(WRITTEN_SIZE)?)?;
+    if reader.0.len() != wanted {
         return None;
     }
     let mut extents = Vec::with_capacity(extent_count);
@@ -237,7 +276,7 @@ fn decode_chunk(reader: &mut Reader) -> Option<Entry> {
     }
     let mut ranges = Vec::with_capacity(range_count);
     for _ in 0..range_count {
-        ranges.push(ValidRange { start: reader.u32()?, end: reader.u32()?, crc: reader.u32()? });
+        ranges.push(ValidRange { start: reader.u32()?, end: reader.u32()? });
     }
     let chunk = Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) };
     Some(Entry::Chunk { file, index, chunk_size, mtime, chunk })

@@ -82,7 +82,7 @@ impl StoreState {
         for range in current.ranges.iter() {
             let parts = [(range.start, range.end.min(out.start)), (range.start.max(out.end), range.end)];
             for (start, end) in parts.into_iter().filter(|(start, end)| start < end) {
-                ranges.push(ValidRange { start, end, crc: self.cut_crc(key, &current.extents, range, start, end) });
+                ranges.push(ValidRange { start, end });
             }
         }
         let end_page = if out.end >= chunk_size { chunk::page_end(chunk_size) } else { out.end / PAGE };
@@ -95,18 +95,21 @@ impl StoreState {
             extents = current.extents.iter().flat_map(rest).flatten().collect();
         }
         let chunk = Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) };
-        ChunkChange { key, chunk, gone, copies: Vec::new(), absorbs_capacity: false }
+        let sums = self.sums_of_cut(key, current, &chunk, [out.start, out.end]);
+        ChunkChange { key, chunk, gone, copies: Vec::new(), absorbs_capacity: false, sums }
     }
 
     /// Appends the entries of a hole and returns their number.
     pub fn encode_hole(&self, change: &HoleChange, out: &mut Vec<u8>) -> u32 {
         let hole = &change.hole;
         let (chunk_size, end) = self.files.get(hole.file).map_or((0, 0), |file| (file.chunk_size, file.end));
+        let mut count = 1;
         for (cut, _) in &change.cuts {
             entries::put_chunk(out, cut.key.0, cut.key.1, chunk_size, hole.mtime, &cut.chunk);
+            count += 1 + entries::put_new_sums(out, &cut.sums);
         }
         entries::put_drop(out, hole.file, change.dropped.clone(), end, hole.mtime);
-        1 + change.cuts.len() as u32
+        count
     }
 
     /// Makes a hole whose record is written.
@@ -168,7 +171,14 @@ impl StoreState {
         }
         extents = chunk::replace_pages(&extents, &added, &mut Vec::new());
         let chunk = Chunk { extents: InlineVec::from_slice(&extents), ranges: current.ranges };
-        Ok(Some(ChunkChange { key, chunk, gone: Vec::new(), copies: Vec::new(), absorbs_capacity: true }))
+        Ok(Some(ChunkChange {
+            key,
+            chunk,
+            gone: Vec::new(),
+            copies: Vec::new(),
+            absorbs_capacity: true,
+            sums: Vec::new(),
+        }))
     }
 
     /// See [`super::Store::next_data`].

@@ -19,11 +19,13 @@ mod journal;
 mod pages;
 mod prefault;
 mod read;
+mod read_ahead;
 mod recovery;
 mod registered_buffers;
 mod salvage;
 mod short_circuit;
 mod state;
+mod sums;
 mod superblock;
 mod write;
 
@@ -244,11 +246,14 @@ impl ChunkWrite {
     /// Whether the bytes of a part that have arrived have this checksum, which is kept with them from then on.
     #[must_use]
     pub fn verify(&mut self, part: usize, sum: u32) -> bool {
-        let arrived = self.places_of(part).iter().fold(0, |sum, place| {
-            crc32c::crc32c_combine(sum, place.region.crc32c(place.offset, place.size), place.size as usize)
-        });
         self.keep_part_sum(part, sum);
-        arrived == sum
+        let Reservation { store, pending_write: Some(pending_write) } = &mut self.reservation else { return false };
+        let Some(of) = pending_write.parts.get(part) else { return false };
+        let pieces = store.state.borrow().piece_sums(&pending_write.landing, of);
+        let is_same = sums::whole_sum(of, &pieces) == sum;
+        pending_write.piece_sums.resize_with(pending_write.parts.len(), Vec::new);
+        pending_write.piece_sums[part] = pieces;
+        is_same
     }
 
     /// Has the bytes of a write of one part keep a checksum that was computed where they come from.
@@ -710,7 +715,12 @@ impl Store {
     /// Reads a range of a chunk; what was never written is zeros, also beyond the chunk's written end.
     /// Errors: `Corrupt`; `Absent`; `TooLarge` when the range's end exceeds 2^32-1.
     pub fn read(&self, file: u64, index: u64, offset: u32, size: u32) -> Result<ChunkRead, StoreError> {
-        let found = self.state.borrow_mut().read((file, index), offset, size)?;
+        let found = {
+            let mut state = self.state.borrow_mut();
+            let found = state.read((file, index), offset, size)?;
+            state.read_ahead((file, index), offset, offset + size);
+            found
+        };
         let pin = found.at.map(|at| (self.clone(), (file, index), at));
         let ReadPlan { pieces, valid_end, sum, pages, .. } = found;
         Ok(ChunkRead { pieces, valid_end, sum, pin, _pages: pages })

@@ -2,19 +2,21 @@
 //!
 //! Invariants
 //! 1. What a commit of a settled write reads or writes is pinned by it: the pages that its bytes have landed in, the
-//!    live bytes beside them, written ranges that it cuts where the store keeps checksums, and all of a chunk whose
-//!    gaps have to be filled. Below that, gaps whose pages are not in memory stay, and so do chunks in many pieces.
+//!    live bytes beside them, and all of a chunk whose gaps have to be filled. Below that, gaps whose pages are not in
+//!    memory stay, and so do chunks in many pieces.
 //! 2. A page counts as fresh only if no byte of it is live, now or in the state that power loss would leave.
 
 use super::StoreError;
 use super::allocator::{PAGE_SIZE, Run};
-use super::chunk::{self, Chunk, Extent, ValidRange};
+use super::chunk::{self, Chunk, Extent};
 use super::commit::StoreOperation;
 use super::error::AbsentPages;
 use super::state::{ChunkKey, StoreState};
-use super::write::{PendingWrite, RANGES_MAX, WritePart, live_parts, rest_of_pages};
+use super::write::{PendingWrite, RANGES_MAX, live_parts, rest_of_pages};
 use reactor::{PageNeed, PagePin, PageRoom};
 use std::ops::Range;
+
+const PAGE: u32 = PAGE_SIZE as u32;
 
 /// Pages that are about to be written to, and hold nothing.
 pub fn fresh_pages(runs: impl IntoIterator<Item = Run>) -> PageNeed {
@@ -40,16 +42,12 @@ impl StoreState {
         self.data.try_pin(&need, room).ok_or(StoreError::Absent(AbsentPages { file, index, need }))
     }
 
-    /// What a read of bytes `from..to` of a chunk looks at; with checksums that is every range that has a byte of them.
+    /// What a read of bytes `from..to` of a chunk looks at.
     pub fn pages_to_read(&self, chunk: &Chunk, from: u32, to: u32) -> PageNeed {
         let mut need = PageNeed::default();
-        let whole = self.checksums();
         let behind = &chunk.ranges[chunk.ranges.partition_point(|range| range.end <= from)..];
         for range in behind.iter().take_while(|range| range.start < to) {
-            let (first, last) = match whole {
-                true => (range.start, range.end),
-                false => (range.start.max(from), range.end.min(to)),
-            };
+            let (first, last) = (range.start.max(from), range.end.min(to));
             chunk::pages_of_bytes(&chunk.extents, first, last, &mut need.filled);
         }
         need
@@ -118,11 +116,6 @@ impl StoreState {
                 chunk::pages_of_bytes(&current.extents, first, last, &mut need.filled);
             }
         }
-        if self.checksums() {
-            for range in current.ranges.iter().filter(|range| is_cut_by(range, parts)) {
-                chunk::pages_of_bytes(&current.extents, range.start, range.end, &mut need.filled);
-            }
-        }
         need
     }
 
@@ -156,7 +149,7 @@ impl StoreState {
         is_here
     }
 
-    /// Pins the written ranges that a truncate or a hole takes a part of, whose checksums have to be computed anew.
+    /// Pins the pages that a truncate or a hole takes a part of, whose checksums have to be computed anew.
     /// Errors: `Absent`; then there is nothing to be undone.
     pub fn pin_for_cut(&self, operation: &StoreOperation) -> Result<Vec<PagePin>, StoreError> {
         if !self.is_partial || !self.checksums() {
@@ -181,26 +174,17 @@ impl StoreState {
             let start = index.saturating_mul(chunk_size);
             let within = |byte: u64| byte.saturating_sub(start).min(chunk_size) as u32;
             let out = within(out.start)..within(out.end);
-            let is_cut = |range: &&ValidRange| {
-                let has_rest = range.start < out.start || range.end > out.end;
-                range.start < out.end && range.end > out.start && has_rest
-            };
             pins.push(self.pin_pages((file, index), PageRoom::Left, || {
                 let mut need = PageNeed::default();
-                for range in chunk.ranges.iter().filter(is_cut) {
-                    chunk::pages_of_bytes(&chunk.extents, range.start, range.end, &mut need.filled);
+                for edge in [out.start, out.end] {
+                    let (from, to) = (edge / PAGE * PAGE, edge.next_multiple_of(PAGE));
+                    for (first, last) in live_parts(&chunk.ranges, from, to) {
+                        chunk::pages_of_bytes(&chunk.extents, first, last, &mut need.filled);
+                    }
                 }
                 need
             })?);
         }
         Ok(pins)
     }
-}
-
-/// Whether parts have some but not all bytes of a written range.
-fn is_cut_by(range: &ValidRange, parts: &[WritePart]) -> bool {
-    let over = &parts[parts.partition_point(|part| part.end <= range.start)..];
-    let covered = |part: &WritePart| u64::from(part.end.min(range.end) - part.start.max(range.start));
-    let bytes: u64 = over.iter().take_while(|part| part.start < range.end).map(covered).sum();
-    bytes > 0 && bytes < u64::from(range.end - range.start)
 }

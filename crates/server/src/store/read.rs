@@ -3,7 +3,7 @@
 use super::chunk::{self, Chunk};
 use super::inline_vec::InlineVec;
 use super::state::{ChunkKey, StoreState};
-use super::{Piece, StoreError};
+use super::{Piece, StoreError, sums};
 use reactor::{PagePin, PageRoom, Span};
 
 /// What a read found.
@@ -31,7 +31,7 @@ impl Pieces {
     fn add_zeros(&mut self, size: u32) {
         self.list.push(Piece::Zero(size));
         if self.has_sum {
-            self.sum = crc32c::crc32c_combine(self.sum, chunk::crc_of_zeros(size), size as usize);
+            self.sum = sums::join(self.sum, sums::of_zeros(size), size);
         }
     }
 
@@ -70,12 +70,12 @@ impl StoreState {
         let behind = &chunk.ranges[chunk.ranges.partition_point(|range| range.end <= offset)..];
         for range in behind.iter().take_while(|range| range.start < end) {
             let (first, last) = (range.start.max(offset), range.end.min(end));
-            let sum = self.verified_part(key, &chunk.extents, range, first, last)?;
+            let sum = self.verified_sum(key, chunk, first, last)?;
             if byte < range.start {
                 pieces.add_zeros(range.start - byte);
             }
             if pieces.has_sum {
-                pieces.sum = crc32c::crc32c_combine(pieces.sum, sum, (last - first) as usize);
+                pieces.sum = sums::join(pieces.sum, sum, last - first);
             }
             chunk::for_each_piece(&chunk.extents, first, last, |place, _, size| {
                 pieces.list.push(Piece::Bytes(Span {

@@ -106,7 +106,8 @@ pub fn create(
     let mut journal = Journal::new(journal, options.journal_size, start);
     journal.grow_on(storage.clone());
     journal.fit(0, options.journal_growth.checkpoint_percent);
-    Ok(StoreState::new(storage, superblock, (data, stamped), journal, Files::default(), space, durability))
+    let page_sums = no_sums(options.checksums, options.size);
+    Ok(StoreState::new(storage, superblock, (data, stamped), journal, (Files::default(), page_sums), space, durability))
 }
 
 fn make(storage: &dyn Storage, name: &str, size: u64, is_whole: bool) -> Result<Rc<dyn Region>, StoreError> {
@@ -230,7 +231,8 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     let mut durability = Durability::new(storage.is_volatile(), power_cycle(storage.as_ref())?);
     durability.power_was_lost = !durability.is_volatile && durability.power_cycle_now != head.power_cycle;
     durability.power_cycle = head.power_cycle;
-    let mut tables = RecoveryTables { files: Files::default(), copies: Vec::new(), replay };
+    let page_sums = no_sums(options.checksums, options.size);
+    let mut tables = RecoveryTables { files: Files::default(), copies: Vec::new(), page_sums, replay };
     let mut checkpoint_size = 0;
     checkpoint::load(storage.as_ref(), &superblock.head, &mut |block| {
         checkpoint_size += block.len() as u64;
@@ -250,13 +252,14 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
         journal.replay(&mut visit)?;
     }
     durability.recovered_end = journal.tail().lsn;
-    let RecoveryTables { files, copies, .. } = tables;
+    let RecoveryTables { files, copies, page_sums, .. } = tables;
     // Nothing but memory is ever lent.
     let mapped = if storage.is_volatile() { mapped_runs(data.as_ref()) } else { Vec::new() };
     let space = open_space(data.size(), mapped, used_runs(&files, options.size)?)?;
     // Whoever still reads by short circuit from the life before sees all of it change now.
     let stamped = stamped(storage.as_ref(), &data)?;
-    let mut state = StoreState::new(storage, superblock, (data, stamped), journal, files, space, durability);
+    let mut state =
+        StoreState::new(storage, superblock, (data, stamped), journal, (files, page_sums), space, durability);
     state.durability.is_refused = state.storage.exists(NAME_REFUSED);
     if state.durability.is_refused && !state.durability.power_was_lost {
         state.suspect_everything();
@@ -296,6 +299,8 @@ struct RecoveryTables<'a> {
     files: Files,
     /// Copies of the last record.
     copies: Vec<Copy>,
+    /// See `sums`.
+    page_sums: Vec<u32>,
     replay: Replay<'a>,
 }
 
@@ -310,7 +315,7 @@ impl RecoveryTables<'_> {
             } else {
                 let entry = entries::decode(kind, body)
                     .ok_or_else(|| damaged(&format!("entry of kind {kind} is malformed")))?;
-                self.apply(entry);
+                self.apply(entry).map_err(damaged)?;
             }
             found += 1;
         }
@@ -320,7 +325,7 @@ impl RecoveryTables<'_> {
         }
     }
 
-    fn apply(&mut self, entry: Entry) {
+    fn apply(&mut self, entry: Entry) -> Result<(), &'static str> {
         match entry {
             Entry::Chunk { file: id, index, chunk_size, mtime, chunk } => {
                 let file = self.files.entry(id);
@@ -341,13 +346,26 @@ impl RecoveryTables<'_> {
             Entry::Reap { file } => drop(self.files.remove(file)),
             Entry::Announced(announcement) => self.files.announce(announcement),
             Entry::Redo(copy) => self.copies.push(copy),
+            Entry::Sums { first, sums } => {
+                let first = first as usize;
+                let Some(place) = self.page_sums.get_mut(first..first.saturating_add(sums.len())) else {
+                    return Err("it has checksums of pages that the store has not");
+                };
+                place.copy_from_slice(&sums);
+            }
             Entry::File { file: id, chunk_size, generation, announced, mtime } => {
                 let file = self.files.entry(id);
                 (file.chunk_size, file.generation, file.announced, file.mtime) =
                     (chunk_size, generation, announced, mtime);
             }
         }
+        Ok(())
     }
+}
+
+/// Checksums of the pages of a data space that holds nothing. Memory is taken as they are used.
+fn no_sums(checksums: bool, size: u64) -> Vec<u32> {
+    vec![0; if checksums { (size / PAGE_SIZE) as usize } else { 0 }]
 }
 
 /// The pages of all chunks; each chunk is checked first.

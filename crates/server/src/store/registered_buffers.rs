@@ -420,7 +420,7 @@ impl StoreState {
         let landing = InlineVec::One(Extent { logical, start: first_page, pages, birth: self.clock });
         let at = self.pin(key, false, InlineVec::default());
         let parts = InlineVec::One(WritePart { start, end, sum: None });
-        PendingWrite { key, chunk_size, parts, at, landing, staged: true, pages: None }
+        PendingWrite { key, chunk_size, parts, at, landing, staged: true, pages: None, piece_sums: Vec::new() }
     }
 
     /// See [`super::Store::hold_pages`].

@@ -16,6 +16,7 @@ use super::files::{Chunks, Files};
 use super::inline_vec::InlineVec;
 use super::journal::{Journal, RECORD_HEADER_SIZE};
 use super::prefault::PrefaultGoal;
+use super::read_ahead::ReadAhead;
 use super::registered_buffers::RegisteredBuffers;
 use super::superblock::Superblock;
 use super::{StoreError, Usage};
@@ -72,6 +73,10 @@ pub struct StoreState {
     pub durability: Durability,
     /// Pages that belong to writes on their way and to nothing else.
     pub staged_pages: u64,
+    /// Who reads from front to back; nothing where all of the data space is in memory.
+    pub read_ahead: Option<ReadAhead>,
+    /// Checksums of the pages of the data space (`sums`); none where the store keeps none.
+    pub page_sums: Vec<u32>,
     /// Buffers of finished transactions, to be used again.
     pub buffers: Vec<Vec<u8>>,
     graveyard: VecDeque<(u64, btree_map::IntoIter<u64, Chunk>)>,
@@ -84,7 +89,7 @@ impl StoreState {
         superblock: Superblock,
         (data, stamped): (Rc<dyn Region>, Option<Rc<StampedRegion>>),
         journal: Journal,
-        files: Files,
+        (files, page_sums): (Files, Vec<u32>),
         (allocator, registered): (Allocator, RegisteredBuffers),
         durability: Durability,
     ) -> StoreState {
@@ -92,6 +97,7 @@ impl StoreState {
         let prefault = PrefaultGoal::new(&allocator);
         let chunk_count = files.iter().map(|file| file.chunks.count()).sum();
         let is_partial = data.is_partial();
+        let read_ahead = is_partial.then(|| ReadAhead::new(data.memory()));
         StoreState {
             storage,
             superblock,
@@ -112,6 +118,8 @@ impl StoreState {
             checkpoint: None,
             durability,
             staged_pages: 0,
+            read_ahead,
+            page_sums,
             buffers: Vec::new(),
             graveyard: VecDeque::new(),
         }

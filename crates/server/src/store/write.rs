@@ -18,6 +18,7 @@ use super::entries::{self, Copy};
 use super::inline_vec::InlineVec;
 use super::pages::fresh_pages;
 use super::state::{ChunkKey, StoreState};
+use super::sums::{self, NewSums};
 use reactor::{PageNeed, PagePin, PageRoom};
 
 const PAGE: u32 = PAGE_SIZE as u32;
@@ -57,6 +58,8 @@ pub struct PendingWrite {
     /// Keeps in memory what its body and its commit touch, once that is there; where all of the data space is in memory
     /// there is nothing to keep.
     pub pages: Option<PagePin>,
+    /// Checksums of the bytes of parts, cut at the ends of pages, as far as they are known.
+    pub piece_sums: Vec<Vec<u32>>,
 }
 
 /// Bytes of a chunk that a write brings.
@@ -103,6 +106,8 @@ pub struct ChunkChange {
     pub copies: Vec<Copy>,
     /// Whether space given to the chunk by reservations is now part of it.
     pub absorbs_capacity: bool,
+    /// Numbers that its pages get.
+    pub sums: NewSums,
 }
 
 impl StoreState {
@@ -126,7 +131,8 @@ impl StoreState {
         };
         let claims = if staged { InlineVec::default() } else { parts.map(|part| (part.start, part.end)) };
         let at = self.pin(key, false, claims);
-        let mut pending_write = PendingWrite { key, chunk_size, parts, at, landing, staged, pages: None };
+        let mut pending_write =
+            PendingWrite { key, chunk_size, parts, at, landing, staged, pages: None, piece_sums: Vec::new() };
         // Where they are not at hand the caller waits for them, with all that it has reserved.
         self.pin_for_write(&mut pending_write, PageRoom::Left, false).ok();
         Ok(pending_write)
@@ -168,7 +174,14 @@ impl StoreState {
         let (landing, parts) = (pending_write.landing.len(), pending_write.parts.len());
         // Pages that are swapped in may cut an extent in two, at either end.
         let lists = places + 2 * landing + ranges + parts;
-        entries::CHUNK_ENTRY_SIZE + lists * entries::RANGE_SIZE + (places + landing + parts) * entries::REDO_ENTRY_SIZE
+        let sums = match self.checksums() {
+            true => (landing + places + parts) * sums::RUN_ENTRY_SIZE + pending_write.pages() as usize * sums::SUM_SIZE,
+            false => 0,
+        };
+        entries::CHUNK_ENTRY_SIZE
+            + lists * entries::RANGE_SIZE
+            + (places + landing + parts) * entries::REDO_ENTRY_SIZE
+            + sums
     }
 
     /// Undoes a reservation.
@@ -381,8 +394,8 @@ impl StoreState {
         let mut gone = Vec::new();
         let base = chunk::replace_pages(&current.extents, &active.capacity, &mut gone);
         assert!(gone.is_empty(), "capacity only fills what a chunk lacks");
-        let ranges = self.merge_ranges(pending_write, current)?;
-        let mut copies = Vec::new();
+        let ranges = merge_ranges(&current.ranges, parts);
+        let (mut copies, mut is_moved) = (Vec::new(), false);
         let extents = if !pending_write.staged && lands_in(&base, pending_write) {
             assert!(
                 !parts.iter().any(|part| chunk::overlaps(&current.ranges, part.start, part.end)),
@@ -398,44 +411,51 @@ impl StoreState {
             }
             base
         } else {
-            let ranges_before = current.ranges.clone();
+            let before = current.clone();
             let (pages, _pin) = self.own_pages(pending_write, fresh)?;
-            self.copy_rest(&base, &ranges_before, &pages, parts);
+            self.copy_rest(&base, &before.ranges, &pages, parts);
             let extents = chunk::replace_pages(&base, &pages, &mut gone);
-            if self.durability.is_volatile { extents } else { self.gather_extents(extents, &mut gone, fresh) }
+            let gathered = if self.durability.is_volatile { None } else { self.gather_extents(&extents, fresh) };
+            is_moved = gathered.is_some();
+            gathered.map_or(extents.clone(), |gathered| {
+                gone.extend(extents);
+                gathered
+            })
         };
         let kept = parts.len().max(pending_write.size() as usize / BYTES_PER_RANGE);
         let kept = kept.min(ranges_max).clamp(RANGES_MIN, RANGES_MAX);
-        let ranges = self.fill_gaps(pending_write, &extents, ranges, kept);
+        let (ranges, zeros) = self.fill_gaps(pending_write, &extents, ranges, kept);
         let chunk = Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) };
-        Ok(ChunkChange { key: *key, chunk, gone, copies, absorbs_capacity: true })
+        let current = self.files.get(key.0).and_then(|file| file.chunks.get(key.1)).unwrap_or(&empty);
+        let sums = self.sums_of_write(pending_write, current, &chunk, &zeros, is_moved)?;
+        Ok(ChunkChange { key: *key, chunk, gone, copies, absorbs_capacity: true, sums })
     }
 
     /// Where live bytes are never copied over, overwrites scatter a chunk: when it is in very many pieces, all of it
-    /// moves to one run of pages, if there is one.
-    fn gather_extents(&mut self, extents: Vec<Extent>, gone: &mut Vec<Extent>, fresh: &mut Vec<Run>) -> Vec<Extent> {
-        if extents.len() <= SCATTERED_MAX {
-            return extents;
-        }
+    /// moves to one run of pages, if there is one. Nothing if it stays.
+    fn gather_extents(&mut self, extents: &[Extent], fresh: &mut Vec<Run>) -> Option<Vec<Extent>> {
         let pages = extents.iter().map(|extent| extent.pages).sum();
-        let Some(run) = self.allocate_run(pages) else { return extents };
+        let sums_size = if self.checksums() { sums::RUN_ENTRY_SIZE + pages as usize * sums::SUM_SIZE } else { 0 };
+        if extents.len() <= SCATTERED_MAX || sums_size > self.journal.record_size_max() as usize / 4 {
+            return None;
+        }
+        let run = self.allocate_run(pages)?;
         let need = PageNeed { filled: extents.iter().map(chunk::pages_of).collect(), ..fresh_pages([run]) };
         let Some(_pin) = self.data.try_pin(&need, PageRoom::Left) else {
             self.release_unused([run]);
-            return extents;
+            return None;
         };
         fresh.push(run);
         let mut start = run.start;
         let mut glimpse = Vec::with_capacity(1);
-        for extent in &extents {
+        for extent in extents {
             let (from, to) = (u64::from(extent.start) * PAGE_SIZE, u64::from(start) * PAGE_SIZE);
             self.data.copy_within(from, to, u64::from(extent.pages) * PAGE_SIZE);
             glimpse.push(Extent { start, birth: self.clock, ..*extent });
             start += extent.pages;
         }
-        gone.extend(extents);
         chunk::join_extents(&mut glimpse);
-        glimpse
+        Some(glimpse)
     }
 
     /// Pages with the write's bytes that can become the chunk's: the staged ones, or new ones when the landing pages
@@ -477,125 +497,18 @@ impl StoreState {
         copies.iter().for_each(|copy| self.data.copy_within(copy.from, copy.to, u64::from(copy.size)));
     }
 
-    /// The written ranges when parts are written from `landing`. With checksums, a range of which only a part stays is
-    /// verified first. The checksum of what is new is the one that it came with. Errors: `Corrupt`.
-    fn merge_ranges(&self, pending_write: &PendingWrite, current: &Chunk) -> Result<Vec<ValidRange>, StoreError> {
-        let PendingWrite { key, parts, landing, .. } = pending_write;
-        let mut all = Vec::with_capacity(current.ranges.len() + 2 * parts.len());
-        for range in current.ranges.iter() {
-            self.push_rest(*key, current, range, parts, &mut all)?;
-        }
-        all.extend(parts.iter().map(|&WritePart { start, end, sum }| {
-            let computed = || chunk::crc_of(self.data.as_ref(), landing, start, end);
-            ValidRange { start, end, crc: if self.checksums() { sum.unwrap_or_else(computed) } else { 0 } }
-        }));
-        // Two sorted runs.
-        all.sort_by_key(|range| range.start);
-        all.dedup_by(|next, range| {
-            let follows = range.end == next.start;
-            if follows {
-                range.crc = self.join_crc(range.crc, next.crc, next.end - next.start);
-                range.end = next.end;
-            }
-            follows
-        });
-        Ok(all)
-    }
-
-    /// Appends what parts leave of a written range. Errors: `Corrupt`.
-    fn push_rest(
-        &self,
-        key: ChunkKey,
-        current: &Chunk,
-        range: &ValidRange,
-        parts: &[WritePart],
-        all: &mut Vec<ValidRange>,
-    ) -> Result<(), StoreError> {
-        let first_new = all.len();
-        let mut from = range.start;
-        let over = &parts[parts.partition_point(|part| part.end <= range.start)..];
-        for part in over.iter().take_while(|part| part.start < range.end) {
-            if from < part.start {
-                all.push(ValidRange { start: from, end: part.start, crc: 0 });
-            }
-            from = part.end;
-        }
-        if from < range.end {
-            all.push(ValidRange { start: from, ..*range });
-        }
-        if from > range.start && all.len() > first_new {
-            self.verify(key, &current.extents, range)?;
-            for rest in &mut all[first_new..] {
-                rest.crc = self.part_crc(&current.extents, range, rest.start, rest.end);
-            }
-        }
-        Ok(())
-    }
-
-    /// Checks a written range against its checksum, if the store keeps them. Errors: `Corrupt`.
-    pub fn verify(&self, key: ChunkKey, extents: &[Extent], range: &ValidRange) -> Result<(), StoreError> {
-        if self.checksums() && chunk::crc_of(self.data.as_ref(), extents, range.start, range.end) != range.crc {
-            return Err(StoreError::Corrupt { file: key.0, index: key.1, offset: range.start });
-        }
-        Ok(())
-    }
-
-    /// Checksum of bytes `from..to` of a range, which with those of the rest makes up the one that is kept; 0 when the
-    /// store keeps none. Errors: `Corrupt`.
-    pub fn verified_part(
-        &self,
-        key: ChunkKey,
-        extents: &[Extent],
-        range: &ValidRange,
-        from: u32,
-        to: u32,
-    ) -> Result<u32, StoreError> {
-        if !self.checksums() {
-            return Ok(0);
-        }
-        let sum_of = |from, to| chunk::crc_of(self.data.as_ref(), extents, from, to);
-        let part = sum_of(from, to);
-        let whole = self.join_crc(sum_of(range.start, from), part, to - from);
-        if self.join_crc(whole, sum_of(to, range.end), range.end - to) != range.crc {
-            return Err(StoreError::Corrupt { file: key.0, index: key.1, offset: range.start });
-        }
-        Ok(part)
-    }
-
-    /// Checksum for the part `from..to` that a cut leaves of a range. The part of a range that does not match its
-    /// checksum gets one that does not match either: a cut, which may be decided already, succeeds, and readers are
-    /// told as before.
-    pub fn cut_crc(&self, key: ChunkKey, extents: &[Extent], range: &ValidRange, from: u32, to: u32) -> u32 {
-        let is_sound = (from, to) == (range.start, range.end) || self.verify(key, extents, range).is_ok();
-        let crc = self.part_crc(extents, range, from, to);
-        if is_sound { crc } else { !crc }
-    }
-
-    /// Checksum of bytes `from..to` of a range; 0 when the store keeps none.
-    pub fn part_crc(&self, extents: &[Extent], range: &ValidRange, from: u32, to: u32) -> u32 {
-        if !self.checksums() {
-            0
-        } else if (from, to) == (range.start, range.end) {
-            range.crc
-        } else {
-            chunk::crc_of(self.data.as_ref(), extents, from, to)
-        }
-    }
-
-    fn join_crc(&self, first: u32, second: u32, second_size: u32) -> u32 {
-        if self.checksums() { crc32c::crc32c_combine(first, second, second_size as usize) } else { 0 }
-    }
-
-    /// Writes zeros into the smallest gaps until the ranges are `kept`. Gaps without pages, or with somebody else's
-    /// claim on them, stay.
+    /// Writes zeros into the smallest gaps until the ranges are `kept`; returns what there is then, and those gaps.
+    /// Others, without pages or with somebody else's claim on them, stay.
     fn fill_gaps(
         &self,
         pending_write: &PendingWrite,
         extents: &[Extent],
         ranges: Vec<ValidRange>,
         kept: usize,
-    ) -> Vec<ValidRange> {
-        let Some(excess) = ranges.len().checked_sub(kept).filter(|excess| *excess > 0) else { return ranges };
+    ) -> (Vec<ValidRange>, Vec<(u32, u32)>) {
+        let Some(excess) = ranges.len().checked_sub(kept).filter(|excess| *excess > 0) else {
+            return (ranges, Vec::new());
+        };
         let active = &self.active[&pending_write.key];
         let fillable = |number: &usize| {
             let (from, to) = (ranges[*number].end, ranges[number + 1].start);
@@ -613,25 +526,56 @@ impl StoreState {
             gaps.sort_unstable();
         }
         let mut gaps = gaps.into_iter().peekable();
-        let mut filled: Vec<ValidRange> = Vec::with_capacity(kept);
+        let (mut filled, mut zeros): (Vec<ValidRange>, _) = (Vec::with_capacity(kept), Vec::new());
         for (number, range) in ranges.iter().enumerate() {
             match filled.last_mut() {
                 Some(last) if gaps.next_if(|gap| gap + 1 == number).is_some() => {
-                    let zeros = self.fill_gap_with_zeros(extents, last.end, range.start);
-                    let crc = self.join_crc(last.crc, zeros, range.start - last.end);
-                    last.crc = self.join_crc(crc, range.crc, range.end - range.start);
+                    self.fill_gap_with_zeros(extents, last.end, range.start);
+                    zeros.push((last.end, range.start));
                     last.end = range.end;
                 }
                 _ => filled.push(*range),
             }
         }
-        filled
+        (filled, zeros)
     }
 
-    /// Returns the checksum of the zeros.
-    fn fill_gap_with_zeros(&self, extents: &[Extent], from: u32, to: u32) -> u32 {
+    fn fill_gap_with_zeros(&self, extents: &[Extent], from: u32, to: u32) {
         chunk::for_each_piece(extents, from, to, |offset, _, size| self.data.fill_zero(offset, u64::from(size)));
-        if self.checksums() { chunk::crc_of(self.data.as_ref(), extents, from, to) } else { 0 }
+    }
+}
+
+/// The written ranges when parts are written.
+fn merge_ranges(ranges: &[ValidRange], parts: &[WritePart]) -> Vec<ValidRange> {
+    let mut all = Vec::with_capacity(ranges.len() + 2 * parts.len());
+    for range in ranges {
+        push_rest(range, parts, &mut all);
+    }
+    all.extend(parts.iter().map(|part| ValidRange { start: part.start, end: part.end }));
+    // Two sorted runs.
+    all.sort_by_key(|range| range.start);
+    all.dedup_by(|next, range| {
+        let follows = range.end == next.start;
+        if follows {
+            range.end = next.end;
+        }
+        follows
+    });
+    all
+}
+
+/// Appends what parts leave of a written range.
+fn push_rest(range: &ValidRange, parts: &[WritePart], all: &mut Vec<ValidRange>) {
+    let mut from = range.start;
+    let over = &parts[parts.partition_point(|part| part.end <= range.start)..];
+    for part in over.iter().take_while(|part| part.start < range.end) {
+        if from < part.start {
+            all.push(ValidRange { start: from, end: part.start });
+        }
+        from = part.end;
+    }
+    if from < range.end {
+        all.push(ValidRange { start: from, end: range.end });
     }
 }
 

@@ -93,23 +93,31 @@ fn a_torn_checkpoint_head_does_not_count() {
     }
 }
 
-/// Goal: with checksums, rotten data is an error that names the chunk, for readers and for overwrites that would keep a
-/// part of it; a whole overwrite heals it.
+/// Goal: with checksums, rotten data is an error that names the chunk and the place, for readers of that page and for
+/// overwrites that would keep a part of it, and for nobody else; a whole overwrite heals it.
 /// Method: invert a bit in each page that is in use.
 #[test]
 fn rotten_data_is_never_silent() {
     let (disk, store) = new_store(64 * PAGE_SIZE, true);
     let content = body(&mut Random(1), 10_000);
     write(&store, 5, 2, 65_536, 1000, &content).unwrap();
-    for offset in [1000, 5000, 10_999] {
-        disk.flip("data", offset, 4);
-        let corrupt = |result: Result<Lsn, StoreError>| {
-            assert!(matches!(result, Err(StoreError::Corrupt { file: 5, index: 2, offset: 1000 })));
+    let starts = [1000, 4096, 8192];
+    for (flipped, start) in [1000, 5000, 10_999].into_iter().zip(starts) {
+        disk.flip("data", flipped, 4);
+        let corrupt = |result: Result<Lsn, StoreError>| match result {
+            Err(StoreError::Corrupt { file: 5, index: 2, offset }) => assert_eq!(offset, start),
+            other => panic!("{other:?}"),
         };
-        corrupt(store.read(5, 2, 3000, 10).map(|_| 0));
-        corrupt(write(&store, 5, 2, 65_536, 3000, &[1; 10]));
+        corrupt(store.read(5, 2, 0, 65_536).map(|_| 0));
+        corrupt(store.read(5, 2, start + 100, 10).map(|_| 0));
+        corrupt(write(&store, 5, 2, 65_536, start + 100, &[1; 10]));
+        for sound in starts.into_iter().filter(|other| *other != start) {
+            let from = sound as usize - 1000;
+            assert_eq!(read(&store, 5, 2, sound, 2000), content[from..from + 2000]);
+            write(&store, 5, 2, 65_536, sound + 100, &content[from + 100..from + 110]).unwrap();
+        }
         store.check().unwrap();
-        disk.flip("data", offset, 4);
+        disk.flip("data", flipped, 4);
         assert_eq!(read(&store, 5, 2, 1000, 10_000), content);
     }
     disk.flip("data", 1000, 4);
@@ -117,8 +125,8 @@ fn rotten_data_is_never_silent() {
     assert_eq!(read(&reopen(&disk).unwrap(), 5, 2, 1000, 10_000), content);
 }
 
-/// Goal: cuts and holes of rotten data succeed, for they may be decided already, and what they leave is as rotten.
-/// Method: make both around an inverted bit.
+/// Goal: cuts and holes of rotten data succeed, for they may be decided already, and what they leave of that page is as
+/// rotten. Method: make both around an inverted bit.
 #[test]
 fn rotten_data_can_be_cut() {
     let (disk, store) = new_store(64 * PAGE_SIZE, true);
@@ -131,17 +139,42 @@ fn rotten_data_can_be_cut() {
         store.commit(transaction).unwrap();
     };
     let is_rotten = |store: &Store, from, size| matches!(store.read(5, 2, from, size), Err(StoreError::Corrupt { .. }));
-    change(&|transaction| store.truncate_file(5, base + 9000, 1, transaction));
-    let hole = Hole { file: 5, start: base + 2000, end: base + 3000, mtime: 1, keep_pages: false };
+    change(&|transaction| store.truncate_file(5, base + 7000, 1, transaction));
+    let hole = Hole { file: 5, start: base + 4500, end: base + 4600, mtime: 1, keep_pages: false };
     change(&|transaction| store.punch(hole, transaction));
     for store in [&store, &reopen(&disk).unwrap()] {
         store.check().unwrap();
-        assert!(is_rotten(store, 1000, 10) && is_rotten(store, 8000, 10), "what is left of it can't be trusted");
-        assert_eq!(read(store, 5, 2, 2000, 1000), [0; 1000]);
-        assert_eq!(read(store, 5, 2, 9000, 1000).len(), 1000);
+        assert!(is_rotten(store, 4096, 10) && is_rotten(store, 6000, 10), "what is left of it can't be trusted");
+        assert_eq!(read(store, 5, 2, 1000, 3096), content[..3096]);
+        assert_eq!(read(store, 5, 2, 4500, 100), [0; 100]);
+        assert_eq!(read(store, 5, 2, 7000, 1000).len(), 1000);
     }
-    write(&store, 5, 2, 65_536, 3000, &content[..6000]).unwrap();
-    assert_eq!(read(&store, 5, 2, 3000, 6000), content[..6000], "a whole overwrite heals it");
+    write(&store, 5, 2, 65_536, 4000, &content[..4000]).unwrap();
+    assert_eq!(read(&store, 5, 2, 4000, 4000), content[..4000], "a whole overwrite heals it");
+}
+
+/// Goal: a part whose bytes do not match the checksum that came with them is an error for its readers, and joined with
+/// what is there it stays one. Method: keep a wrong sum, then write before and behind it.
+#[test]
+fn a_sum_that_came_counts() {
+    let (disk, store) = new_store(64 * PAGE_SIZE, true);
+    let content = body(&mut Random(3), 9000);
+    for (index, sum) in [(0, crc32c::crc32c(&content)), (1, 7)] {
+        let mut reserved = store.reserve_write(5, index, 65_536, 100, 9000).unwrap();
+        fill(&reserved, &content);
+        reserved.keep_sum(sum);
+        assert_eq!(reserved.verify(0, sum), index == 0);
+        let mut transaction = store.begin();
+        store.commit_write(reserved, &mut transaction, 1).unwrap();
+        store.commit(transaction).unwrap();
+        write(&store, 5, index, 65_536, 9100, &content[..50]).unwrap();
+    }
+    for store in [&store, &reopen(&disk).unwrap()] {
+        assert_eq!(read(store, 5, 0, 100, 9000), content);
+        for offset in [100, 4096, 9099, 9100] {
+            assert!(matches!(store.read(5, 1, offset, 1), Err(StoreError::Corrupt { .. })), "{offset}");
+        }
+    }
 }
 
 /// Goal: an interrupted creation leaves nothing that is taken for a store, and can be repeated.
@@ -209,7 +242,7 @@ fn the_entry_decoder_takes_anything() {
     let mut random = Random(3);
     let mut sound = Vec::new();
     let extents = [(0, 5), (1, 9)].map(|(logical, start)| chunk::Extent { logical, start, pages: 1, birth: 0 });
-    let ranges = [chunk::ValidRange { start: 10, end: 8000, crc: 1 }];
+    let ranges = [chunk::ValidRange { start: 10, end: 8000 }];
     let chunk = chunk::Chunk {
         extents: inline_vec::InlineVec::from_slice(&extents),
         ranges: inline_vec::InlineVec::from_slice(&ranges),
