@@ -52,6 +52,8 @@ pub struct Options {
     pub seconds: f64,
     pub verify: bool,
     pub warm: bool,
+    /// Whether files that were written are synced before they are closed, in the measured time.
+    pub fsync: bool,
     /// Each run on a cluster of its own that has done nothing before; never with `warm`.
     pub cold: bool,
     /// Processes beside each run.
@@ -198,6 +200,7 @@ impl Options {
             seconds: values.seconds("seconds"),
             verify: values.text("verify").is_some(),
             warm: values.text("no-warm").is_none() && values.text("cold").is_none(),
+            fsync: values.text("fsync").is_some(),
             cold: values.text("cold").is_some(),
             load: values.load()?,
             call_times: values.text("no-call-times").is_none(),

@@ -90,6 +90,9 @@ pub trait Target {
     /// Reads until `place` is full or the file ends; returns the number of bytes.
     fn read_at(&self, file: &Self::File, place: &mut [u8], offset: u64) -> Result<usize>;
 
+    /// Returns when all that was written to the file survives power loss, as far as the medium can.
+    fn sync(&self, file: &Self::File) -> Result<()>;
+
     fn close(&self, file: Self::File) -> Result<()>;
 
     /// `None` if there is no such file.

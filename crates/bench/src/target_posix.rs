@@ -71,6 +71,10 @@ impl Target for Posix {
         Ok(done)
     }
 
+    fn sync(&self, file: &File) -> Result<()> {
+        file.sync_all().map_err(|error| format!("fsync: {error}"))
+    }
+
     fn close(&self, file: File) -> Result<()> {
         drop(file);
         Ok(())

@@ -89,6 +89,10 @@ impl Target for Tabane {
         self.client.read_at(file, place, offset).map_err(words)
     }
 
+    fn sync(&self, file: &File) -> Result<()> {
+        self.client.synchronise(file).map_err(words)
+    }
+
     fn close(&self, file: File) -> Result<()> {
         self.client.close(&file);
         Ok(())

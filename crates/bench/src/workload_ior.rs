@@ -96,6 +96,9 @@ fn write<T: Target>(
         meter.note_call();
         done += 1;
     }
+    if group.options.fsync {
+        target.sync(&file)?;
+    }
     target.close(file)?;
     group.note_made(done);
     Ok(done * shape.transfer_size as u64)

@@ -92,6 +92,9 @@ impl Tree {
                 }
                 target.write_at(&file, &contents, 0)?;
             }
+            if group.options.fsync {
+                target.sync(&file)?;
+            }
             target.close(file)?;
             meter.note_call();
             done += 1;

@@ -80,6 +80,7 @@ pub const TABLE: &[Spec] = &[
         "stop each phase of writing, creating or pinging after this time; 0 never",
     ),
     spec("verify", Kind::Flag, "", "", "after each timed run, run again untimed and check all contents"),
+    spec("fsync", Kind::Flag, "", "", "ior and mdtest: sync each file before it is closed, in the measured time"),
     spec("no-warm", Kind::Flag, "", "", "do not write and delete the same volume before the timed run"),
     spec(
         "cold",
