@@ -243,8 +243,8 @@ impl StoreState {
         }
     }
 
-    /// Numbers for pages of a chunk of which bytes were cut out, if some of theirs stay. The cut may be decided already:
-    /// what does not match its number gets one that does not match either.
+    /// Numbers for pages of a chunk of which bytes were cut out, if some of theirs stay. The cut may be decided
+    /// already, so what does not match its number gets one that does not match either.
     pub fn sums_of_cut(&self, key: ChunkKey, current: &Chunk, new: &Chunk, edges: [u32; 2]) -> NewSums {
         let mut sums = NewSums::new();
         let pages = [edges[0] / PAGE, edges[1] / PAGE];
