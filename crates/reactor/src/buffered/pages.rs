@@ -110,9 +110,13 @@ impl PageSet {
 
     /// Takes the pages of another set out.
     pub fn remove_all(&mut self, other: &PageSet) {
-        for (number, bits) in &other.words {
-            self.remove_bits(*number, *bits);
-        }
+        let mut count = 0;
+        self.words.retain(|number, bits| {
+            *bits &= !other.word(*number);
+            count += u64::from(bits.count_ones());
+            *bits != 0
+        });
+        self.count = count;
     }
 
     /// Takes the pages of another set out, but for those of two others. Tells each word that is another one then.

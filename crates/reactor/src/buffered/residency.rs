@@ -359,10 +359,16 @@ impl RegionState {
     /// See [`Region::fetch_ahead`](crate::Region::fetch_ahead).
     pub fn fetch_ahead(self: &Rc<Self>, need: &PageNeed) -> bool {
         let Some(residency) = &self.residency else { return false };
+        if residency.has_waiters() {
+            return false;
+        }
         let mut absent = Wanted::new(need).filled;
         absent.remove_all(&residency.resident.borrow());
         absent.remove_all(&residency.arriving.borrow());
-        if residency.has_waiters() || !self.make_room(absent.count(), LOOK_FRAMES) {
+        let clean = residency.resident.borrow().count().saturating_sub(self.mapped.borrow().count());
+        let excess = (residency.held() + absent.count()).saturating_sub(residency.limit);
+        // What is in use is not looked through, and nothing is given up for nothing.
+        if excess > clean / 2 || !self.make_room(absent.count(), LOOK_FRAMES) {
             return false;
         }
         let runs = residency.begin_arrival(&absent);
@@ -411,6 +417,9 @@ impl RegionState {
                     Ok(()) => {
                         self.image.note_received(offset, size);
                         residency.add_resident(run);
+                        if residency.has_waiters() {
+                            residency.wake();
+                        }
                     }
                     Err(error) => {
                         self.image.release(offset, size);

@@ -25,6 +25,8 @@ pub const BLOCK_HEADER_SIZE: usize = 32;
 const MAGIC: u32 = u32::from_le_bytes(*b"TbCk");
 /// The store's own entries that one step adds.
 const STEP_ENTRIES: u32 = 128;
+/// Checksums that count as one more of them.
+const SUMS_PER_ENTRY: u32 = 64;
 /// Bounds of a segment's size.
 const SEGMENT_SIZE_MIN: u64 = 128 * 1024;
 pub const SEGMENT_SIZE_MAX: u64 = 4 * 1024 * 1024;
@@ -190,10 +192,11 @@ impl StoreState {
                 entries::put_chunk(&mut writer.buffer, file.id, index, file.chunk_size, file.mtime, chunk);
                 for_each_sum_run(&self.page_sums, chunk, |first, sums| {
                     entries::put_sums(&mut writer.buffer, first, sums.iter().copied());
+                    budget = budget.saturating_sub(sums.len() as u32 / SUMS_PER_ENTRY);
                 });
                 writer.flush_if_large(self.storage.as_ref());
                 writer.index = index + 1;
-                budget -= 1;
+                budget = budget.saturating_sub(1);
             }
             if file.chunks.next(writer.index).is_none() {
                 (writer.cell, writer.begun) = (writer.cell + 1, None);

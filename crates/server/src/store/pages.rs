@@ -177,7 +177,7 @@ impl StoreState {
             pins.push(self.pin_pages((file, index), PageRoom::Left, || {
                 let mut need = PageNeed::default();
                 for edge in [out.start, out.end] {
-                    let (from, to) = (edge / PAGE * PAGE, edge.next_multiple_of(PAGE));
+                    let (from, to) = (edge / PAGE * PAGE, edge.checked_next_multiple_of(PAGE).unwrap_or(u32::MAX));
                     for (first, last) in live_parts(&chunk.ranges, from, to) {
                         chunk::pages_of_bytes(&chunk.extents, first, last, &mut need.filled);
                     }

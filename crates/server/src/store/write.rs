@@ -396,6 +396,8 @@ impl StoreState {
         assert!(gone.is_empty(), "capacity only fills what a chunk lacks");
         let ranges = merge_ranges(&current.ranges, parts);
         let (mut copies, mut is_moved) = (Vec::new(), false);
+        // Until the checksums are worked out, which look at old and new pages.
+        let mut pins = Vec::new();
         let extents = if !pending_write.staged && lands_in(&base, pending_write) {
             assert!(
                 !parts.iter().any(|part| chunk::overlaps(&current.ranges, part.start, part.end)),
@@ -412,15 +414,20 @@ impl StoreState {
             base
         } else {
             let before = current.clone();
-            let (pages, _pin) = self.own_pages(pending_write, fresh)?;
+            let (pages, pin) = self.own_pages(pending_write, fresh)?;
+            pins.push(pin);
             self.copy_rest(&base, &before.ranges, &pages, parts);
             let extents = chunk::replace_pages(&base, &pages, &mut gone);
             let gathered = if self.durability.is_volatile { None } else { self.gather_extents(&extents, fresh) };
             is_moved = gathered.is_some();
-            gathered.map_or(extents.clone(), |gathered| {
-                gone.extend(extents);
-                gathered
-            })
+            match gathered {
+                Some((gathered, pin)) => {
+                    gone.extend(extents);
+                    pins.push(pin);
+                    gathered
+                }
+                None => extents,
+            }
         };
         let kept = parts.len().max(pending_write.size() as usize / BYTES_PER_RANGE);
         let kept = kept.min(ranges_max).clamp(RANGES_MIN, RANGES_MAX);
@@ -432,16 +439,17 @@ impl StoreState {
     }
 
     /// Where live bytes are never copied over, overwrites scatter a chunk: when it is in very many pieces, all of it
-    /// moves to one run of pages, if there is one. Nothing if it stays.
-    fn gather_extents(&mut self, extents: &[Extent], fresh: &mut Vec<Run>) -> Option<Vec<Extent>> {
+    /// moves to one run of pages, if there is one. Tells where it is then, with what keeps old and new pages in memory;
+    /// nothing if it stays.
+    fn gather_extents(&mut self, extents: &[Extent], fresh: &mut Vec<Run>) -> Option<(Vec<Extent>, PagePin)> {
         let pages = extents.iter().map(|extent| extent.pages).sum();
         let sums_size = if self.checksums() { sums::RUN_ENTRY_SIZE + pages as usize * sums::SUM_SIZE } else { 0 };
-        if extents.len() <= SCATTERED_MAX || sums_size > self.journal.record_size_max() as usize / 4 {
+        if extents.len() <= SCATTERED_MAX || sums_size > self.journal.record_size_max() as usize / 16 {
             return None;
         }
         let run = self.allocate_run(pages)?;
         let need = PageNeed { filled: extents.iter().map(chunk::pages_of).collect(), ..fresh_pages([run]) };
-        let Some(_pin) = self.data.try_pin(&need, PageRoom::Left) else {
+        let Some(pin) = self.data.try_pin(&need, PageRoom::Left) else {
             self.release_unused([run]);
             return None;
         };
@@ -455,7 +463,7 @@ impl StoreState {
             start += extent.pages;
         }
         chunk::join_extents(&mut glimpse);
-        Some(glimpse)
+        Some((glimpse, pin))
     }
 
     /// Pages with the write's bytes that can become the chunk's: the staged ones, or new ones when the landing pages

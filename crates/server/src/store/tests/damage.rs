@@ -153,6 +153,23 @@ fn rotten_data_can_be_cut() {
     assert_eq!(read(&store, 5, 2, 4000, 4000), content[..4000], "a whole overwrite heals it");
 }
 
+/// Goal: who writes elsewhere in a chunk is not refused for rotten bytes whose gaps have to be filled for it, and these
+/// stay rotten. Method: as many ranges as a small write may keep in one page, an inverted bit, and one more range.
+#[test]
+fn rotten_data_stops_nobody_else() {
+    let (disk, store) = new_store(64 * PAGE_SIZE, true);
+    for number in 0..8 {
+        write(&store, 5, 0, 65_536, 200 * number, &[1; 100]).unwrap();
+    }
+    disk.flip("data", 50, 4);
+    write(&store, 5, 0, 65_536, 9000, &[2; 10]).unwrap();
+    assert!(store.next_hole(5, 0, 65_536, 0).unwrap() > 100, "a gap was filled");
+    for store in [&store, &reopen(&disk).unwrap()] {
+        assert!(matches!(store.read(5, 0, 0, 10), Err(StoreError::Corrupt { .. })));
+        assert_eq!(read(store, 5, 0, 9000, 10), [2; 10]);
+    }
+}
+
 /// Goal: a part whose bytes do not match the checksum that came with them is an error for its readers, and joined with
 /// what is there it stays one. Method: keep a wrong sum, then write before and behind it.
 #[test]
