@@ -8,7 +8,7 @@
 mod ahead;
 mod tree;
 
-use crate::history::{Action, Finding, NEVER, Operation, Outcome};
+use crate::history::{Action, Finding, NEVER, Operation, Outcome, Path};
 use crate::linearize::{self, Done, Horizon, Object, Span, Verdict};
 use crate::losses::{self, Losses, Setback, is_answered_by_client};
 use ahead::Ahead;
@@ -390,6 +390,13 @@ fn least_looks(mut operations: Vec<PlacedPart>, is_impossible: &dyn Fn(Vec<Place
     concerned.map(|(number, ..)| *number).collect::<BTreeSet<usize>>().into_iter().collect()
 }
 
+/// Whether a client may have gone by a directory that it knew, and that a server without power has forgotten: it serves
+/// nobody before all clients were told to forget it too.
+fn goes_by_directory(operation: &Operation) -> bool {
+    let is_below = |path: &Path| path.parts.len() > 1;
+    operation.path().is_some_and(is_below) || operation.pair().is_some_and(|(from, to)| is_below(from) || is_below(to))
+}
+
 /// Checks all operations on names.
 pub fn check(losses: &Losses) -> Vec<Finding> {
     let operations = losses.operations;
@@ -406,7 +413,8 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
         (0..losses.cluster.server_count()).flat_map(|server| losses.setbacks(server, None)).collect();
     for (name, group) in groups {
         let guesses = guesses(losses, group.iter().map(|(_, operation)| *operation));
-        let keeps = group.iter().any(|(_, operation)| is_answered_by_client(operation));
+        let keeps = |operation: &Operation| is_answered_by_client(operation) || goes_by_directory(operation);
+        let keeps = group.iter().any(|(_, operation)| keeps(operation));
         let verdict = |operations: Vec<PlacedPart>, is_likely: &dyn Fn(usize) -> bool| {
             let mut spans: Vec<Span> = operations
                 .iter()
