@@ -129,8 +129,11 @@ def git_in_parallel(first, second, scale):
     right."""
     environment = dict(
         os.environ, GIT_AUTHOR_NAME="a", GIT_AUTHOR_EMAIL="a@b", GIT_COMMITTER_NAME="a", GIT_COMMITTER_EMAIL="a@b",
-        GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_SYSTEM="/dev/null", GIT_CONFIG_COUNT="2",
+        GIT_CONFIG_GLOBAL="/dev/null", GIT_CONFIG_SYSTEM="/dev/null", GIT_CONFIG_COUNT="3",
         GIT_CONFIG_KEY_0="safe.directory", GIT_CONFIG_VALUE_0="*", GIT_CONFIG_KEY_1="gc.auto", GIT_CONFIG_VALUE_1="0",
+        # A gc locks HEAD while it goes through the reflog, and git waits 100 ms for that unless it is told otherwise:
+        # too little where others want the cores.
+        GIT_CONFIG_KEY_2="core.filesRefLockTimeout", GIT_CONFIG_VALUE_2="60000",
     )
 
     def git(view, *arguments):
