@@ -413,10 +413,10 @@ impl StoreState {
             }
             base
         } else {
-            let before = current.clone();
+            let ranges_before = current.ranges.clone();
             let (pages, pin) = self.own_pages(pending_write, fresh)?;
             pins.push(pin);
-            self.copy_rest(&base, &before.ranges, &pages, parts);
+            self.copy_rest(&base, &ranges_before, &pages, parts);
             let extents = chunk::replace_pages(&base, &pages, &mut gone);
             let gathered = if self.durability.is_volatile { None } else { self.gather_extents(&extents, fresh) };
             is_moved = gathered.is_some();
@@ -455,15 +455,15 @@ impl StoreState {
         };
         fresh.push(run);
         let mut start = run.start;
-        let mut glimpse = Vec::with_capacity(1);
+        let mut gathered = Vec::with_capacity(1);
         for extent in extents {
             let (from, to) = (u64::from(extent.start) * PAGE_SIZE, u64::from(start) * PAGE_SIZE);
             self.data.copy_within(from, to, u64::from(extent.pages) * PAGE_SIZE);
-            glimpse.push(Extent { start, birth: self.clock, ..*extent });
+            gathered.push(Extent { start, birth: self.clock, ..*extent });
             start += extent.pages;
         }
-        chunk::join_extents(&mut glimpse);
-        Some((glimpse, pin))
+        chunk::join_extents(&mut gathered);
+        Some((gathered, pin))
     }
 
     /// Pages with the write's bytes that can become the chunk's: the staged ones, or new ones when the landing pages
