@@ -97,6 +97,12 @@ pub trait Region {
     }
     /// Copies bytes out of the region.
     fn read(&self, offset: u64, into: &mut [u8]);
+    /// Copies whole pages out of the region, whether they are in memory or not, and waits for them with everything else
+    /// of the loop: for starts. Errors: the medium's.
+    fn read_blocking(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read(offset, into);
+        Ok(())
+    }
     /// Copies bytes into the region.
     fn write(&self, offset: u64, from: &[u8]);
     /// Copies within the region; the ranges may overlap.
@@ -143,6 +149,9 @@ pub trait Region {
     fn is_resident(&self, _offset: u64, _size: u64) -> bool {
         true
     }
+    /// Tells that from this byte on nothing counts that was ever written, until it is written again: to be called
+    /// before anything is written in this life.
+    fn note_unused(&self, _from: u64) {}
     /// Tells that what whole pages hold counts no more, until they are written to again, and may be anything then.
     fn release(&self, _offset: u64, _size: u64) {}
     /// Whether the medium forgets at power loss (tmpfs).

@@ -30,7 +30,7 @@ use crate::region::{LocalFuture, OpenMode, Region, Storage};
 use crate::{Class, Reactor};
 use flush::{FlushGate, Writing};
 use label::{Label, PAGE, REGIONS_START, SLOT_SIZE, SlotFault};
-use region::{BufferedRegion, RegionState, map_size};
+use region::{BufferedRegion, FILL_PAGES, RegionState, map_size};
 use residency::Residency;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -84,6 +84,8 @@ pub(crate) struct Medium {
     removed: RefCell<Vec<Weak<RegionState>>>,
     /// Memory for labels on their way to the device.
     pool: BufferPool,
+    /// One buffer that is full of them, for what was never written.
+    zeros: BufferPool,
     /// The slot whose label the device has for good.
     durable_slot: Cell<u64>,
     is_label_changed: Cell<bool>,
@@ -246,6 +248,7 @@ impl BufferedStorage {
         partial: Option<PartialRegion>,
     ) -> io::Result<BufferedStorage> {
         let pool = reactor.buffer_pool(SLOT_SIZE as usize, 1)?;
+        let zeros = reactor.buffer_pool((FILL_PAGES * PAGE) as usize, 1)?;
         let size = device.abilities().size / PAGE * PAGE;
         let blank = Label { version: 0, life: 0, size, entries: BTreeMap::new() };
         let medium = Rc::new_cyclic(|this| Medium {
@@ -258,6 +261,7 @@ impl BufferedStorage {
             regions: RefCell::default(),
             removed: RefCell::default(),
             pool,
+            zeros,
             durable_slot: Cell::new(1),
             is_label_changed: Cell::new(true),
             // A life that was killed may have made one.

@@ -16,7 +16,7 @@ use super::label::{Entry, PAGE};
 use super::pages::{PageSet, WORD_PAGES};
 use super::residency::{PagePin, Residency, end_error};
 use crate::Class;
-use crate::device::{DeviceCommand, DeviceError};
+use crate::device::{Buffer, DeviceCommand, DeviceError, DeviceTransfer};
 use crate::region::{LocalFuture, PageNeed, PageRoom, Region, Span};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -30,6 +30,14 @@ use std::task::{Poll, Waker};
 pub const RUN_PAGES_MAX: u64 = 64;
 /// Writes of a pass under way at a time.
 pub const WRITES_MAX: usize = 32;
+/// Bytes by which grows what a label says of the space of a region that is in memory in part.
+const ALLOCATION_STEP: u64 = 64 << 20;
+/// Pages that are written at once where nothing was yet: what a file system has set aside, and nobody has written to,
+/// makes each first flush of a page wait for two writes of its own.
+pub const FILL_PAGES: u64 = 64;
+/// Longest run behind which that is done: where more is written for each flush, such writes matter less than as many
+/// bytes again.
+const FILL_RUN_PAGES_MAX: u64 = 8;
 /// Where the sets of pages begin in the region of them: after the numbers of bytes that were written and have space.
 pub const SET_START: u64 = 16;
 
@@ -59,6 +67,9 @@ pub struct RegionState {
     /// Pages that were changed since the pass that is under way handed them over.
     rewritten: RefCell<PageSet>,
     has_pass: Cell<bool>,
+    /// The first page of those, up to the region's end, that hold nothing and that nobody has written to, where it is
+    /// known (`Region::note_unused`).
+    unwritten: Cell<Option<u64>>,
     waiting: RefCell<Vec<Waker>>,
     allocated: Cell<u64>,
     written: Cell<u64>,
@@ -100,6 +111,7 @@ impl RegionState {
             mapped: RefCell::new(mapped),
             rewritten: RefCell::default(),
             has_pass: Cell::new(false),
+            unwritten: Cell::new(None),
             waiting: RefCell::default(),
             is_removed: Cell::new(false),
             residency,
@@ -152,9 +164,13 @@ impl RegionState {
         if size == 0 {
             return;
         }
-        let pages = pages_of(offset, size);
+        let mut pages = pages_of(offset, size);
         assert!(self.is_resident(pages.clone()), "pages are pinned before they are changed");
-        if pages.end * PAGE > self.written.get() {
+        // Of a region that is in memory in part nobody asks: what counts in it is known elsewhere, and a label takes a
+        // write before each flush.
+        if self.residency.is_none() && pages.end * PAGE > self.written.get() {
+            // With the zeros that are behind it in memory.
+            pages.end = pages.end.next_multiple_of(FILL_PAGES).min(self.size.div_ceil(PAGE));
             self.written.set(pages.end * PAGE);
             self.note_number(0, pages.end * PAGE);
             self.medium.note_label_change();
@@ -166,12 +182,13 @@ impl RegionState {
         }
     }
 
-    /// Writes what is dirty in a range of pages.
-    pub async fn write_back(&self, pages: Range<u64>) -> Result<(), DeviceError> {
+    /// Writes what is dirty in a range of pages. With `fills` a flush follows, and what a short run leaves of a block
+    /// that nobody has written to is filled.
+    pub async fn write_back(&self, pages: Range<u64>, fills: bool) -> Result<(), DeviceError> {
         self.begin_pass().await;
         let gate = &self.medium.gate;
         let mut under_way: VecDeque<(Range<u64>, u64, DeviceCommand)> = VecDeque::new();
-        let (mut from, mut result) = (pages.start, Ok(()));
+        let (mut from, mut result, mut filling) = (pages.start, Ok(()), None);
         loop {
             let run = self.dirty.borrow().run(from..pages.end, RUN_PAGES_MAX);
             if let Some(run) = &run {
@@ -181,6 +198,10 @@ impl RegionState {
                 let span = Span { region: self.image.clone(), offset, size };
                 let write = self.medium.device.write_span(self.at + offset, span);
                 under_way.push_back((run.clone(), gate.failures(), write));
+                if let Some(transfer) = self.fill_behind(run, fills) {
+                    // There is one buffer of zeros, so that there is none yet.
+                    filling = Some(transfer);
+                }
             }
             if run.is_none() || under_way.len() >= WRITES_MAX {
                 let Some((run, failures, write)) = under_way.pop_front() else { break };
@@ -191,8 +212,31 @@ impl RegionState {
                 }
             }
         }
+        if let Some(filling) = filling {
+            // Nothing depends on it.
+            let _: (Result<usize, DeviceError>, Buffer) = filling.await;
+        }
         self.end_pass();
         result
+    }
+
+    /// Writes zeros behind a run that is being written, up to the end of its block, if nothing was ever written there.
+    fn fill_behind(&self, run: &Range<u64>, fills: bool) -> Option<DeviceTransfer> {
+        let unwritten = self.unwritten.get()?;
+        if run.end <= unwritten {
+            return None;
+        }
+        self.unwritten.set(Some(run.end));
+        let last = (self.allocated.get().min(self.size) / PAGE).max(run.end);
+        let rest = run.end..run.end.next_multiple_of(FILL_PAGES).min(last);
+        let is_free = self.dirty.borrow().run(rest.clone(), 1).is_none();
+        let fills = fills && run.end - run.start <= FILL_RUN_PAGES_MAX;
+        if !fills || rest.is_empty() || !is_free || self.medium.device.abilities().is_block_device {
+            return None;
+        }
+        let zeros = self.medium.zeros.take()?;
+        self.unwritten.set(Some(rest.end));
+        Some(self.medium.device.write(self.at + rest.start * PAGE, zeros, ((rest.end - rest.start) * PAGE) as usize))
     }
 
     fn note_written(&self, run: Range<u64>) {
@@ -278,7 +322,8 @@ impl Region for BufferedRegion {
         if self.0.residency.is_none() {
             self.0.image.allocate(offset, size)?;
         }
-        let end = (offset + size).next_multiple_of(PAGE);
+        let step = if self.0.residency.is_some() { ALLOCATION_STEP } else { PAGE };
+        let end = (offset + size).next_multiple_of(step).min(self.0.size.next_multiple_of(PAGE));
         if end > self.0.allocated.get() {
             self.0.allocated.set(end);
             self.0.note_number(8, end);
@@ -297,6 +342,24 @@ impl Region for BufferedRegion {
     fn read(&self, offset: u64, into: &mut [u8]) {
         self.check_resident(offset, into.len() as u64);
         self.0.image.read(offset, into);
+    }
+
+    fn read_blocking(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let RegionState { medium, at, image, .. } = &*self.0;
+        for (number, page) in into.chunks_mut(PAGE as usize).enumerate() {
+            let offset = offset + number as u64 * PAGE;
+            if self.is_resident(offset, PAGE) {
+                image.read(offset, page);
+                continue;
+            }
+            let mut buffer = medium.pool.take().ok_or(io::ErrorKind::ResourceBusy)?;
+            let count = medium.device.read_blocking(at + offset, &mut buffer, PAGE as usize)?;
+            if count as u64 != PAGE {
+                return Err(end_error(medium.device.path(), at + offset + count as u64));
+            }
+            page.copy_from_slice(&buffer[..page.len()]);
+        }
+        Ok(())
     }
 
     fn write(&self, offset: u64, from: &[u8]) {
@@ -341,7 +404,7 @@ impl Region for BufferedRegion {
         let writing = medium.gate.begin();
         let pages = pages_of(offset, size);
         let done = medium.reactor.clone().spawn_joinable(Class::Data, async move {
-            match state.write_back(pages).await {
+            match state.write_back(pages, true).await {
                 Ok(()) => medium.flush(writing).await,
                 Err(error) => {
                     drop(writing);
@@ -381,6 +444,12 @@ impl Region for BufferedRegion {
 
     fn release(&self, offset: u64, size: u64) {
         self.0.release(offset.div_ceil(PAGE)..(offset + size) / PAGE);
+    }
+
+    fn note_unused(&self, from: u64) {
+        if self.0.residency.is_some() && self.0.unwritten.get().is_none() {
+            self.0.unwritten.set(Some(from.div_ceil(PAGE)));
+        }
     }
 
     fn is_volatile(&self) -> bool {

@@ -645,7 +645,7 @@ impl RegionState {
             left -= count;
             let end = self.dirty.borrow().reach(*cursor, count);
             match end {
-                Some(end) => self.write_back(*cursor..end).await?,
+                Some(end) => self.write_back(*cursor..end, false).await?,
                 None if *cursor == 0 => return Ok(()),
                 None => {}
             }

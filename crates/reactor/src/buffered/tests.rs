@@ -98,7 +98,7 @@ async fn work(reactor: Reactor, storage: Rc<BufferedStorage>, model: Rc<RefCell<
         let is_there = model.borrow().regions.contains_key(name);
         assert_eq!(storage.exists(name), is_there);
         if !is_there {
-            storage.open(name, REGION_PAGES * PAGE, OpenMode::CreateNew).unwrap();
+            storage.open(name, REGION_PAGES * PAGE, OpenMode::CreateNew).unwrap().note_unused(0);
             model.borrow_mut().regions.insert(name, Pages(vec![vec![0]; REGION_PAGES as usize]));
             model.borrow_mut().before.entry(name).or_default().push(None);
             continue;

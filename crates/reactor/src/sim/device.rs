@@ -405,7 +405,8 @@ pub(super) fn open(
     };
     let abilities = Abilities {
         interface: "sim",
-        is_block_device: true,
+        // A file system under it has more to do.
+        is_block_device: false,
         size: medium.size.get(),
         direct: Direct::Yes { memory: SECTOR, offset: SECTOR },
         is_volatile: false,

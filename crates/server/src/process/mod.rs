@@ -157,6 +157,13 @@ impl Server {
         if core.store.power_was_lost() {
             let words = "the machine lost its power; what was not synced may be gone";
             log::event(Level::Warning, "power-was-lost", words, &[]);
+            if let Some(((file, chunk), page)) = core.store.lacking_page() {
+                let words = format!(
+                    "a sync had not ended when power was lost, or page {page} of the data has gone bad since (chunk \
+                     {chunk} of file {file:#x}): the store is as it was when the sync before began"
+                );
+                log::event(Level::Warning, "sync-not-ended", &words, &[]);
+            }
             let failed = |error| StartError::Store(core.options.directory.clone(), error);
             durability::forget_after_power_loss(&core).map_err(failed)?;
             if !core.tables.borrow().entry_keepers.is_empty() {

@@ -73,6 +73,12 @@ impl Chunk {
         self.ranges.last().map_or(0, |range| range.end)
     }
 
+    /// The page of the chunk that lies in a page of the data space.
+    pub fn page_at(&self, place: u32) -> Option<u32> {
+        let extent = self.extents.iter().find(|extent| (extent.start..extent.start + extent.pages).contains(&place))?;
+        Some(extent.logical + (place - extent.start))
+    }
+
     /// Whether nothing is written in it and it has no pages.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty() && self.extents.is_empty()

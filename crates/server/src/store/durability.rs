@@ -5,10 +5,10 @@
 //! journal had at that moment, on every medium that does not forget everything anyway.
 //!
 //! Invariants (media that are not volatile)
-//! 1. The newest head in the superblock that is known to be on the medium says how far the journal is durable. All that
-//!    replay needs to get there, and all pages of the chunks as they were there, stay as they are until a newer head is
-//!    on the medium: pages that leave a chunk *rest* until then, bytes that a truncate or a hole took away are not
-//!    written in place, and live bytes are never copied over.
+//! 1. The newest head in the superblock that is known to be on the medium, or the record of a later sync that has ended
+//!    (`sync_record`), says how far the journal is durable. All that replay needs to get there, and all pages of the
+//!    chunks as they were there, stay as they are until the next sync has ended: pages that leave a chunk *rest* until
+//!    then, bytes that a truncate or a hole took away are not written in place, and live bytes are never copied over.
 //! 2. A head is written only when everything that it speaks of is on the medium, and not over the one that counts.
 //! 3. A checkpoint saw changes up to its end; it is named by a head only together with a journal that is durable to
 //!    there.
@@ -18,6 +18,7 @@
 use super::allocator::{PAGE_SIZE, Run};
 use super::state::{ChunkKey, StoreState};
 use super::superblock::Head;
+use super::sync_record::ChangedPages;
 use super::{Lsn, Store, StoreError, recovery};
 use crate::core::all;
 use reactor::{LocalFuture, OpenMode, Region, Storage};
@@ -53,6 +54,8 @@ pub struct Durability {
     pub durable: Lsn,
     /// Whether power was lost before this store was opened.
     pub power_was_lost: bool,
+    /// A chunk, and a page of the data space, because of which the last sync before that does not count.
+    pub lacking: Option<(ChunkKey, u32)>,
     /// The first record that was not there when this store was opened.
     pub recovered_end: Lsn,
     /// Pages that were freed since the last sync began, and before it.
@@ -69,6 +72,9 @@ pub struct Durability {
     /// Writers that began by then had a sync fail under them. What they bring is written once more when it is
     /// committed: the next sync may have been one of a later life, which knows of none that failed.
     suspect_until: u64,
+    /// Pages that changed since the last sync began, and before it since the last one that has ended.
+    pub changed_pages: ChangedPages,
+    group: ChangedPages,
     /// The checkpoint that the next head will name.
     pub finished: Option<FinishedCheckpoint>,
     /// Whether the head that was read at opening is known to be on the medium.
@@ -82,6 +88,8 @@ pub struct Durability {
 
 /// What a sync that is under way is about.
 struct Plan {
+    /// Whether the journal has a record of it, so that no head is needed.
+    is_recorded: bool,
     /// Records below this one will be durable.
     tail: Lsn,
     checkpoint: Option<u64>,
@@ -134,6 +142,11 @@ impl Durability {
     /// Whether a sync failed under a writer that began at `at`: what it brought may count as clean though it is not.
     pub fn is_suspect(&self, at: u64) -> bool {
         at <= self.suspect_until
+    }
+
+    /// Whether a head has nothing new to say but how far the journal is durable.
+    pub fn has_newest_head(&self, head: &Head) -> bool {
+        self.is_head_durable && self.finished.is_none() && head.power_cycle == self.power_cycle
     }
 
     /// A page run left a committed chunk.
@@ -197,7 +210,11 @@ impl StoreState {
     fn sync_begin(&mut self) -> Plan {
         assert!(!self.durability.is_syncing, "there is one sync at a time");
         self.rewrite_suspects();
+        let mut group = std::mem::take(&mut self.durability.group);
+        group.merge(std::mem::take(&mut self.durability.changed_pages));
+        let is_recorded = self.record_sync(&group);
         let durability = &mut self.durability;
+        durability.group = group;
         durability.is_syncing = true;
         durability.settling.append(&mut durability.resting);
         for (key, from) in std::mem::take(&mut durability.cut) {
@@ -216,6 +233,7 @@ impl StoreState {
         }
         let syncs = syncs.into_iter().map(|sync| watched(&self.storage, sync)).collect();
         Plan {
+            is_recorded,
             tail: self.journal.tail().lsn,
             checkpoint: durability.finished.as_ref().map(|finished| finished.head.sequence),
             changed: std::mem::take(&mut durability.changed),
@@ -262,6 +280,7 @@ impl StoreState {
     fn sync_end(&mut self, plan: &Plan) {
         let before = self.superblock.head;
         self.superblock.accept();
+        self.durability.group.clear();
         self.durability.is_syncing = false;
         self.durability.durable = plan.tail;
         self.durability.cut_settling.clear();
@@ -308,6 +327,12 @@ impl Store {
     /// that is gone.
     pub fn power_was_lost(&self) -> bool {
         self.state.borrow().durability.power_was_lost
+    }
+
+    /// A chunk, and a page of the data space that the medium lacks of it: because of that the last sync that was begun
+    /// before the power loss does not count.
+    pub fn lacking_page(&self) -> Option<(ChunkKey, u32)> {
+        self.state.borrow().durability.lacking
     }
 
     /// What follows from a power loss is committed: with the next sync that is for good. Until then a start that is
@@ -366,7 +391,7 @@ impl Store {
         let mut results = all(std::mem::take(&mut plan.syncs)).await;
         let data = results.remove(0);
         let mut rest: Result<Vec<()>, io::Error> = results.into_iter().collect();
-        if data.is_ok() && rest.is_ok() {
+        if data.is_ok() && rest.is_ok() && !plan.is_recorded {
             let published = self.state.borrow_mut().sync_publish(&plan);
             rest = published.await.map(|()| Vec::new());
         }

@@ -2,6 +2,7 @@
 //!
 //! Each is an after-image: applied again, alone or with the entries after it, it leads to the same state.
 
+use super::Lsn;
 use super::chunk::{Chunk, Extent, ValidRange};
 use super::files::{Announcement, File};
 use super::inline_vec::InlineVec;
@@ -17,6 +18,7 @@ const KIND_REDO: u8 = 5;
 const KIND_FILE: u8 = 6;
 const KIND_DROP: u8 = 7;
 const KIND_SUMS: u8 = 8;
+const KIND_SYNC: u8 = 9;
 
 /// One entry of the store's own.
 #[derive(Debug)]
@@ -69,6 +71,11 @@ pub enum Entry {
         first: u32,
         /// One number for each page.
         sums: Vec<u32>,
+    },
+    /// A sync is about to begin; it is the only entry of its record.
+    Sync {
+        /// Records below this one were durable by then.
+        since: Lsn,
     },
     /// Bytes to be copied within the data space once the record is written.
     Redo(Copy),
@@ -177,6 +184,23 @@ pub fn put_redo(out: &mut Vec<u8>, copy: Copy) {
     });
 }
 
+/// Bytes of the entry of a sync.
+pub const SYNC_ENTRY_SIZE: usize = ENTRY_HEADER_SIZE + 8;
+
+/// Appends the entry of a sync.
+pub fn put_sync(out: &mut Vec<u8>, since: Lsn) {
+    put_entry(out, KIND_SYNC, |out| out.extend_from_slice(&since.to_le_bytes()));
+}
+
+/// What a record with these entries says, if it is that of a sync: below which record all was durable by then.
+pub fn synced_before(mut bytes: &[u8]) -> Option<Lsn> {
+    let (kind, body) = next_entry(&mut bytes)?;
+    match decode(kind, body) {
+        Some(Entry::Sync { since }) => Some(since),
+        _ => None,
+    }
+}
+
 /// Appends checksums of pages from `first` on.
 pub fn put_sums(out: &mut Vec<u8>, first: u32, sums: impl Iterator<Item = u32>) {
     put_entry(out, KIND_SUMS, |out| {
@@ -251,6 +275,7 @@ pub fn decode(kind: u8, body: &[u8]) -> Option<Entry> {
             let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
             Entry::Sums { first, sums: words.chunks(4).map(word).collect() }
         }
+        KIND_SYNC => Entry::Sync { since: reader.u64()? },
         KIND_FILE => Entry::File {
             file: reader.u64()?,
             chunk_size: reader.u32()?,

@@ -22,7 +22,7 @@
 use super::Lsn;
 use super::StoreError;
 use super::checkpoint::SEGMENT_SIZE_MAX;
-use super::entries::Reader;
+use super::entries::{self, Reader, SYNC_ENTRY_SIZE};
 use reactor::{Region, Storage};
 use std::rc::Rc;
 
@@ -311,13 +311,7 @@ impl Journal {
     /// Errors: `Damaged` when one of them is unreadable; whatever `visit` says.
     pub fn replay_durable(&mut self, end: Lsn, visit: Visit) -> Result<(), StoreError> {
         self.replay_below(end, visit)?;
-        if self.tail.lsn != end {
-            let offset = self.tail.at % self.span;
-            return Err(StoreError::Damaged(format!(
-                "journal record {} at byte {offset} is unreadable, but those before {end} were synced",
-                self.tail.lsn
-            )));
-        }
+        self.check_synced(end)?;
         let mut header = [0; ALIGNMENT as usize];
         for at in (self.tail.at..self.head + self.span).step_by(ALIGNMENT as usize) {
             let offset = at % self.span;
@@ -334,7 +328,9 @@ impl Journal {
         Ok(())
     }
 
-    fn replay_below(&mut self, end: Lsn, visit: Visit) -> Result<(), StoreError> {
+    /// Reads the records from the tail on up to the one before `end`, as far as they can be read. Errors: whatever
+    /// `visit` says.
+    pub fn replay_below(&mut self, end: Lsn, visit: Visit) -> Result<(), StoreError> {
         while self.tail.lsn < end
             && let Some(record) = self.read_record()
         {
@@ -393,6 +389,34 @@ impl Journal {
             }
         }
         None
+    }
+
+    /// Looks through all that was ever written for records of syncs: below which record the last of them says that all
+    /// is on the medium; 0 where there are none.
+    pub fn find_synced(&self) -> Lsn {
+        const SIZE: usize = RECORD_HEADER_SIZE + SYNC_ENTRY_SIZE;
+        let mut synced = 0;
+        for offset in (0..self.backed.saturating_sub(SIZE as u64 - 1)).step_by(ALIGNMENT as usize) {
+            let mut record = [0; SIZE];
+            self.region.read(offset, &mut record);
+            let Some(RecordHeader { magic, size, count, crc, .. }) = header_of(&record) else { continue };
+            if (magic, size as usize, count) == (MAGIC_RECORD, SYNC_ENTRY_SIZE, 1) && record_crc(&record) == crc {
+                synced = synced.max(entries::synced_before(&record[RECORD_HEADER_SIZE..]).unwrap_or_default());
+            }
+        }
+        synced
+    }
+
+    /// Errors: `Damaged` where the tail is at a record that can't be read though those before `end` were synced.
+    pub fn check_synced(&self, end: Lsn) -> Result<(), StoreError> {
+        if self.tail.lsn >= end {
+            return Ok(());
+        }
+        let offset = self.tail.at % self.span;
+        Err(StoreError::Damaged(format!(
+            "journal record {} at byte {offset} is unreadable, but those before {end} were synced",
+            self.tail.lsn
+        )))
     }
 
     fn later_record(&self, offset: u64, header: &[u8]) -> Option<Lsn> {

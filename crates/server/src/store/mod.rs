@@ -27,6 +27,7 @@ mod short_circuit;
 mod state;
 mod sums;
 mod superblock;
+mod sync_record;
 mod write;
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::journal::{self, Journal, Position};
 use super::registered_buffers::{RegisteredBuffers, mapped_runs};
 use super::state::StoreState;
 use super::superblock::{Head, SUPER_SIZE, Superblock};
+use super::sync_record;
 use super::{EntryError, JournalGrowth, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
 use reactor::{
     OpenMode, Region, STAMPS_SIZE, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, StampedRegion, Storage, SubmissionsLeft,
@@ -238,7 +239,13 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
         checkpoint_size += block.len() as u64;
         tables.apply_all("checkpoint block", 0, None, block)
     })?;
-    let mut journal = Journal::new(journal, options.journal_size, superblock.head.start);
+    let new_journal = || Journal::new(journal.clone(), options.journal_size, superblock.head.start);
+    let mut end = head.durable;
+    if durability.power_was_lost && options.checksums {
+        let synced = sync_record::synced_end(&new_journal, head.durable, data.as_ref())?;
+        (end, durability.lacking) = (synced.end, synced.lacking);
+    }
+    let mut journal = new_journal();
     journal.grow_on(storage.clone());
     journal.fit(checkpoint_size, options.journal_growth.checkpoint_percent);
     let mut visit = |lsn, count, bytes: &[u8]| {
@@ -247,7 +254,7 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
         tables.apply_all("journal record", lsn, Some(count), bytes)
     };
     if durability.power_was_lost {
-        journal.replay_durable(head.durable, &mut visit)?;
+        journal.replay_durable(end, &mut visit)?;
     } else {
         journal.replay(&mut visit)?;
     }
@@ -346,6 +353,8 @@ impl RecoveryTables<'_> {
             Entry::Reap { file } => drop(self.files.remove(file)),
             Entry::Announced(announcement) => self.files.announce(announcement),
             Entry::Redo(copy) => self.copies.push(copy),
+            // What it says matters before replay alone.
+            Entry::Sync { .. } => {}
             Entry::Sums { first, sums } => {
                 let first = first as usize;
                 let Some(place) = self.page_sums.get_mut(first..first.saturating_add(sums.len())) else {

@@ -114,7 +114,8 @@ fn look(storage: &dyn Storage, is_sound: IsSound<'_>) -> Result<Findings, StoreE
     // What was not synced counts no more once power was lost, whole or not. A store of a volatile medium names no power
     // cycle, and all of it counts wherever a copy of it lies.
     let all_counts = storage.is_volatile() || head.power_cycle == 0 || power_cycle()? == head.power_cycle;
-    let end = if all_counts { Lsn::MAX } else { head.durable };
+    let synced = || Journal::new(journal.clone(), sizes.least, head.start).find_synced();
+    let end = if all_counts { Lsn::MAX } else { head.durable.max(synced()) };
     search.journal(journal, sizes.least, head.start, end);
     Ok(search.findings)
 }

@@ -97,6 +97,7 @@ impl StoreState {
         let prefault = PrefaultGoal::new(&allocator);
         let chunk_count = files.iter().map(|file| file.chunks.count()).sum();
         let is_partial = data.is_partial();
+        data.note_unused(u64::from(allocator.backed()) * PAGE_SIZE);
         let read_ahead = is_partial.then(|| ReadAhead::new(data.memory()));
         StoreState {
             storage,

@@ -278,8 +278,24 @@ impl StoreState {
     pub fn keep_sums(&mut self, change: &ChunkChange) {
         for &(page, sum) in &change.sums {
             self.page_sums[page as usize] = sum;
+            if !self.durability.is_volatile {
+                self.durability.changed_pages.note(page, change.key);
+            }
         }
     }
+}
+
+/// Whether any byte of a page of a chunk is written.
+pub fn has_bytes(chunk: &Chunk, page: u32) -> bool {
+    let (start, end) = bytes_of(page);
+    chunk::overlaps(&chunk.ranges, start, end)
+}
+
+/// The number of a page of a chunk that holds these bytes.
+pub fn sum_of_page(bytes: &[u8], chunk: &Chunk, page: u32) -> u32 {
+    let (start, end) = bytes_of(page);
+    live_parts(&chunk.ranges, start, end)
+        .fold(0, |sum, (from, to)| crc32c::crc32c_append(sum, &bytes[(from - start) as usize..(to - start) as usize]))
 }
 
 /// Calls `put` for each run of pages of the data space that hold written bytes of a chunk, with their numbers; for none

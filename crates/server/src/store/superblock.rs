@@ -13,7 +13,7 @@ use std::rc::Rc;
 use wire::Placement;
 
 /// Version of everything on the medium; others are refused.
-pub const FORMAT_VERSION: u32 = 6;
+pub const FORMAT_VERSION: u32 = 7;
 /// Version of the placement hash (siphash-1-3 of parent id and name).
 pub const PLACEMENT_VERSION: u32 = 1;
 /// Bytes of the region.

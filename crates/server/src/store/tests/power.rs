@@ -4,6 +4,7 @@
 
 use super::model::World;
 use super::*;
+use reactor::{OpenMode, Storage};
 
 /// Goal and method: the module's; kills and power losses between operations, and power losses within syncs.
 #[test]
@@ -210,4 +211,149 @@ fn overwrites_do_not_scatter_a_chunk_for_ever() {
     }
     assert!(read(&store, 1, 0, 0, 1 << 20) == expected);
     store.check().unwrap();
+}
+
+/// A store on a disk that keeps what was synced, after its first sync.
+fn synced_store(pages: u64, checksums: bool) -> (TestDisk, Store) {
+    let disk = TestDisk::stable();
+    let options = StoreOptions {
+        size: pages * PAGE_SIZE,
+        journal_size: 64 * 1024,
+        journal_growth: JournalGrowth::NONE,
+        checksums,
+    };
+    let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+    sync(&store).unwrap();
+    (disk, store)
+}
+
+fn bytes_of_region(disk: &TestDisk, name: &str) -> Vec<u8> {
+    let region = disk.open(name, 0, OpenMode::Existing).unwrap();
+    let mut bytes = vec![0; region.size() as usize];
+    region.read(0, &mut bytes);
+    bytes
+}
+
+/// Whether a sync writes a head, which takes a flush of its own.
+fn writes_head(disk: &TestDisk, store: &Store) -> bool {
+    let before = bytes_of_region(disk, "super");
+    sync(store).unwrap();
+    before != bytes_of_region(disk, "super")
+}
+
+/// Goal: a sync takes one flush where it may, and a head where it has to.
+/// Method: it writes no head; it does without checksums, with more pages than a group has, with a page that has gone
+/// bad, after a checkpoint, when the journal has no room, and as the first of a life.
+#[test]
+fn which_syncs_write_a_head() {
+    let (disk, store) = synced_store(1024, false);
+    write(&store, 1, 0, 1 << 20, 0, &[1; 5000]).unwrap();
+    assert!(writes_head(&disk, &store), "nothing tells whether its pages are there");
+
+    let (disk, store) = synced_store(4096, true);
+    for offset in 0..3 {
+        write(&store, 1, 0, 1 << 21, offset * 5000, &[1; 5000]).unwrap();
+        assert!(!writes_head(&disk, &store));
+    }
+    assert!(store.is_durable() && !writes_head(&disk, &store));
+    for (pages, is_large) in [(256, false), (257, true), (1, false)] {
+        write(&store, 2 + pages, 0, 1 << 21, 0, &vec![2; pages as usize * 4096]).unwrap();
+        assert_eq!(writes_head(&disk, &store), is_large, "{pages} pages");
+    }
+    write(&store, 9, 0, 4096, 0, b"it goes bad").unwrap();
+    let place = data_offset_of(&disk, b"it goes bad").expect("it is stored");
+    disk.flip("data", place, 1);
+    assert!(writes_head(&disk, &store), "a page is rotten");
+    disk.flip("data", place, 1);
+    assert!(!writes_head(&disk, &store));
+
+    store.checkpoint_begin().finish().unwrap();
+    assert!(writes_head(&disk, &store), "it names the checkpoint");
+    assert!(!writes_head(&disk, &store));
+    let mut heads = 0;
+    for file in 0..400 {
+        // Each such record takes 128 bytes, and the one of its sync 64.
+        match write(&store, 1000 + file, 0, 4096, 0, b"small") {
+            Ok(_) => heads += u32::from(writes_head(&disk, &store)),
+            Err(error) => assert!(matches!(error, StoreError::JournalFull), "{error}"),
+        }
+    }
+    assert!(store.is_durable() && heads <= 1, "{heads} heads");
+    drop(store);
+    let store = reopen(&disk).unwrap();
+    assert!(writes_head(&disk, &store), "it is the first of a life");
+}
+
+/// Where bytes are in the data space.
+fn data_offset_of(disk: &TestDisk, bytes: &[u8]) -> Option<u64> {
+    let data = disk.open("data", 0, OpenMode::Existing).unwrap();
+    (0..data.data_end()).step_by(4096).find(|offset| {
+        let mut found = vec![0; bytes.len()];
+        data.read(*offset, &mut found);
+        found == bytes
+    })
+}
+
+/// Goal: a sync of which a page is not on the medium does not count, the one before does, and which page is told.
+/// Method: two syncs; a byte of the second one's page is another after the power loss, and in another run none.
+#[test]
+fn a_sync_whose_page_is_lacking_did_not_end() {
+    for is_lacking in [false, true] {
+        let (disk, store) = synced_store(64, true);
+        write(&store, 1, 0, 4096, 0, b"first").unwrap();
+        sync(&store).unwrap();
+        write(&store, 2, 0, 4096, 0, b"second").unwrap();
+        let limits = store.journal_limits();
+        sync(&store).unwrap();
+        drop(store);
+        disk.lose_power(&mut Random(1));
+        if is_lacking {
+            disk.flip("data", data_offset_of(&disk, b"second").unwrap(), 1);
+        }
+        let store = reopen(&disk).unwrap();
+        assert_eq!(read(&store, 1, 0, 0, 5), b"first");
+        assert_eq!(store.share(2).is_some(), !is_lacking);
+        assert_eq!(store.lacking_page().map(|((file, index), _)| (file, index)), is_lacking.then_some((2, 0)));
+        let expected = if is_lacking { limits.0 } else { limits.1 + 1 };
+        assert_eq!(store.recovered_end(), expected);
+        sync(&store).unwrap();
+        drop(store);
+        // What did not count then never does.
+        disk.lose_power(&mut Random(2));
+        assert_eq!(reopen(&disk).unwrap().recovered_end(), expected);
+    }
+}
+
+/// Goal: a record that goes bad in the journal is told, and nothing of it is left out in silence, as soon as a later
+/// sync has ended.
+/// Method: three syncs; each byte of the records before the second one's is inverted, and power is lost.
+#[test]
+fn a_record_that_was_synced_is_not_left_out() {
+    let (disk, store) = synced_store(64, true);
+    let before = store.usage().journal_used;
+    for (file, body) in [(1, b"first "), (2, b"second"), (3, b"third ")] {
+        write(&store, file, 0, 4096, 0, body).unwrap();
+        sync(&store).unwrap();
+    }
+    let per_sync = (store.usage().journal_used - before) / 3;
+    drop(store);
+    disk.lose_power(&mut Random(1));
+    let mut told = 0;
+    for offset in before..before + 2 * per_sync {
+        disk.flip("journal", offset, 0x10);
+        match reopen(&disk) {
+            Err(StoreError::Damaged(words)) => {
+                assert!(words.contains("were synced"), "{words}");
+                told += 1;
+            }
+            Err(error) => panic!("byte {offset}: {error}"),
+            Ok(store) => {
+                // What fills a record up to its end, or the second sync's record, of which nobody tells that it ended.
+                assert_eq!(read(&store, 1, 0, 0, 5), b"first", "byte {offset}");
+            }
+        }
+        disk.flip("journal", offset, 0x10);
+    }
+    assert!(told > per_sync, "{told} of {per_sync} bytes and as many again");
+    assert_eq!(read(&reopen(&disk).unwrap(), 3, 0, 0, 5), b"third");
 }
