@@ -51,10 +51,10 @@ mod workload_exchange;
 mod workload_exchange_memory;
 mod workload_find;
 mod workload_ior;
-mod workload_ior_random;
 mod workload_mdtest;
 mod workload_names;
 mod workload_ping;
+mod workload_random;
 
 use options::Request;
 use std::process::ExitCode;

@@ -50,6 +50,8 @@ pub struct Options {
     pub files: u64,
     /// 0 means no limit.
     pub seconds: f64,
+    /// Transfers of each process under way at a time.
+    pub depth: u32,
     pub verify: bool,
     pub warm: bool,
     /// Whether files that were written are synced before they are closed, in the measured time.
@@ -198,6 +200,7 @@ impl Options {
             transfer_size: values.size("transfer-size", 1, 1 << 30)?.map(|size| size as usize),
             files: values.count("files", 1, 1 << 40)?,
             seconds: values.seconds("seconds"),
+            depth: values.count("depth", 1, 4096)? as u32,
             verify: values.text("verify").is_some(),
             warm: values.text("no-warm").is_none() && values.text("cold").is_none(),
             fsync: values.text("fsync").is_some(),

@@ -7,8 +7,8 @@ use crate::target::Target;
 use crate::target_posix::Posix;
 use crate::target_tabane::Tabane;
 use crate::{
-    space_need, workload_exchange, workload_exchange_memory, workload_find, workload_ior, workload_ior_random,
-    workload_mdtest, workload_names, workload_ping,
+    space_need, workload_exchange, workload_exchange_memory, workload_find, workload_ior, workload_mdtest,
+    workload_names, workload_ping, workload_random,
 };
 use reactor::Nanos;
 use reactor::barrier::{GroupMemory, monotonic_now};
@@ -235,7 +235,7 @@ fn all_passes<T: Target>(target: &T, group: &mut Group) -> Result<(), Failure> {
         group.pass = pass;
         match group.bench {
             Bench::IorEasy | Bench::IorHard => workload_ior::run(target, group)?,
-            Bench::IorRandom => workload_ior_random::run(target, group)?,
+            Bench::IorRandom | Bench::Random => workload_random::run(target, group)?,
             Bench::MdtestEasy | Bench::MdtestHard => workload_mdtest::run(target, group)?,
             Bench::Find => workload_find::run(target, group)?,
             Bench::Ping => workload_ping::run(target, group)?,

@@ -23,7 +23,7 @@ fn need_of(bench: Bench, options: &Options) -> Need {
     let procs = u64::from(options.procs);
     let small_file = (HARD_FILE_SIZE as u64).next_multiple_of(PAGE_SIZE);
     let (bytes, files) = match bench {
-        Bench::IorEasy | Bench::IorHard | Bench::IorRandom => (options.block_size, 1),
+        Bench::IorEasy | Bench::IorHard | Bench::IorRandom | Bench::Random => (options.block_size, 1),
         Bench::MdtestEasy => (0, options.files),
         Bench::MdtestHard => (options.files.saturating_mul(small_file), options.files),
         Bench::Find => {
@@ -52,7 +52,9 @@ pub fn check<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
 /// What is missing, and what to do.
 fn complaint(need: Need, space: Space, server_count: u32, bench: Bench) -> Option<String> {
     let fewer = match bench {
-        Bench::IorEasy | Bench::IorHard | Bench::IorRandom => "a smaller --block-size, or fewer --procs",
+        Bench::IorEasy | Bench::IorHard | Bench::IorRandom | Bench::Random => {
+            "a smaller --block-size, or fewer --procs"
+        }
         _ => "fewer --files, or fewer --procs",
     };
     if need.bytes > space.bytes {

@@ -78,6 +78,27 @@ pub struct Counts {
     pub found: u64,
 }
 
+/// Pieces of one size that are moved between a file and memory, several at a time.
+pub struct Transfers<'a> {
+    /// Bytes of each.
+    pub size: usize,
+    /// How many are under way at a time.
+    pub depth: usize,
+    pub is_write: bool,
+    /// Where the next one goes; nothing after the last.
+    pub next: &'a mut (dyn FnMut() -> Option<u64> + Send),
+    /// Gets the place and the bytes of each: to fill them, or when they were read.
+    pub touch: &'a (dyn Fn(u64, &mut [u8]) -> Result<()> + Sync),
+}
+
+/// Errors: fewer bytes were read than are to be there.
+pub fn check_size(read: usize, wanted: usize, offset: u64) -> Result<()> {
+    match read == wanted {
+        true => Ok(()),
+        false => Err(format!("{read} instead of {wanted} bytes read at {offset}")),
+    }
+}
+
 /// A file system under measurement. Paths start with a slash and mean the target's own root.
 pub trait Target {
     type File;
@@ -89,6 +110,9 @@ pub trait Target {
 
     /// Reads until `place` is full or the file ends; returns the number of bytes.
     fn read_at(&self, file: &Self::File, place: &mut [u8], offset: u64) -> Result<usize>;
+
+    /// Moves pieces until there are no more, or the meter says that the time is over. Returns their number.
+    fn transfer(&self, file: &Self::File, transfers: Transfers<'_>, meter: &mut Meter) -> Result<u64>;
 
     /// Returns when all that was written to the file survives power loss, as far as the medium can.
     fn sync(&self, file: &Self::File) -> Result<()>;

@@ -1,12 +1,16 @@
 //! A local directory through the operating system.
 
-use crate::target::{Attributes, Counts, How, Result, SearchPattern, Share, Space, Target};
+use crate::meter::Meter;
+use crate::page_buffer::PageBuffer;
+use crate::target::{Attributes, Counts, How, Result, SearchPattern, Share, Space, Target, Transfers, check_size};
 use reactor::process::{file_system_files_free, file_system_space};
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 /// A directory of the local machine as a target.
 pub struct Posix {
@@ -69,6 +73,44 @@ impl Target for Posix {
             }
         }
         Ok(done)
+    }
+
+    /// A thread for each that is under way.
+    fn transfer(&self, file: &File, transfers: Transfers<'_>, meter: &mut Meter) -> Result<u64> {
+        let Transfers { size, depth, is_write, next, touch } = transfers;
+        let shared = Mutex::new((next, meter));
+        let work = || {
+            let mut buffer = PageBuffer::new(size);
+            let mut count = 0;
+            loop {
+                let (offset, began) = {
+                    let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                    let offset = if shared.1.is_over() { None } else { (shared.0)() };
+                    (offset, shared.1.read())
+                };
+                let Some(offset) = offset else { return Ok(count) };
+                if is_write {
+                    touch(offset, &mut buffer)?;
+                    self.write_at(file, &buffer, offset)?;
+                } else {
+                    check_size(self.read_at(file, &mut buffer, offset)?, size, offset)?;
+                }
+                shared.lock().unwrap_or_else(PoisonError::into_inner).1.note_one_of_many(began);
+                if !is_write {
+                    touch(offset, &mut buffer)?;
+                }
+                count += 1;
+            }
+        };
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..depth).map(|_| scope.spawn(work)).collect();
+            let mut count = work();
+            for other in others {
+                let done = other.join().unwrap_or_else(|_| Err("a thread of the transfer has failed".to_owned()));
+                count = count.and_then(|count| done.map(|done| count + done));
+            }
+            count
+        })
     }
 
     fn sync(&self, file: &File) -> Result<()> {

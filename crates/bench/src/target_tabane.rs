@@ -2,11 +2,15 @@
 
 use crate::meter::Meter;
 use crate::options::Options;
-use crate::target::{Attributes, Counts, How, Make, Result, SearchPattern, Share, Space, Target};
+use crate::page_buffer::PageBuffer;
+use crate::target::{
+    Attributes, Counts, How, Make, Result, SearchPattern, Share, Space, Target, Transfers, check_size,
+};
 use client::tests::{Clock, Order, Test, Tests};
 use client::{Client, DirectoryEntry, File, FileSystem, Kind, OpenHow, Search, Status};
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::task::Poll;
 
 /// Names that `make_many` makes at once.
@@ -54,6 +58,62 @@ async fn make_each(
     Ok(count)
 }
 
+/// Moves pieces one after the other, until there are no more or the time is over. Returns their number.
+async fn transfer_each(
+    files: &FileSystem,
+    file: &File,
+    transfers: &RefCell<Transfers<'_>>,
+    meter: &RefCell<&mut Meter<'_>>,
+) -> Result<u64> {
+    let (size, is_write, touch) = {
+        let transfers = transfers.borrow();
+        (transfers.size, transfers.is_write, transfers.touch)
+    };
+    let mut buffer = PageBuffer::new(size);
+    let mut count = 0;
+    while !meter.borrow().is_over() {
+        let Some(offset) = (transfers.borrow_mut().next)() else { break };
+        if is_write {
+            touch(offset, &mut buffer)?;
+        }
+        let began = meter.borrow().read();
+        let moved = match is_write {
+            true => files.write_at(file, &buffer, offset).await,
+            false => files.read_at(file, &mut buffer, offset).await,
+        };
+        check_size(moved.map_err(words)?, size, offset)?;
+        meter.borrow_mut().note_one_of_many(began);
+        if !is_write {
+            touch(offset, &mut buffer)?;
+        }
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Has several tasks done at once that count what they do; the sum. Errors: the last of them, when all have ended.
+async fn all_at_once<E>(
+    mut tasks: Vec<Pin<Box<impl Future<Output = std::result::Result<u64, E>>>>>,
+) -> std::result::Result<u64, E> {
+    let (mut count, mut outcome) = (0, Ok(()));
+    poll_fn(|context| {
+        tasks.retain_mut(|task| match task.as_mut().poll(context) {
+            Poll::Pending => true,
+            Poll::Ready(Ok(done)) => {
+                count += done;
+                false
+            }
+            Poll::Ready(Err(error)) => {
+                outcome = Err(error);
+                false
+            }
+        });
+        if tasks.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outcome.map(|()| count)
+}
+
 fn words(error: client::Error) -> String {
     error.message
 }
@@ -87,6 +147,14 @@ impl Target for Tabane {
 
     fn read_at(&self, file: &File, place: &mut [u8], offset: u64) -> Result<usize> {
         self.client.read_at(file, place, offset).map_err(words)
+    }
+
+    fn transfer(&self, file: &File, transfers: Transfers<'_>, meter: &mut Meter) -> Result<u64> {
+        self.client.run(async |_, files: &FileSystem| {
+            let depth = transfers.depth;
+            let (transfers, meter) = (RefCell::new(transfers), RefCell::new(meter));
+            all_at_once((0..depth).map(|_| Box::pin(transfer_each(files, file, &transfers, &meter))).collect()).await
+        })
     }
 
     fn sync(&self, file: &File) -> Result<()> {
@@ -125,26 +193,8 @@ impl Target for Tabane {
     ) -> Result<u64> {
         let made = self.client.run(async |_, files: &FileSystem| {
             let (paths, meter) = (RefCell::new(paths), RefCell::new(meter));
-            let mut workers: Vec<_> = (0..AT_ONCE_COUNT)
-                .map(|_| Box::pin(make_each(files, kind, || paths.borrow_mut().next(), &meter)))
-                .collect();
-            let (mut count, mut outcome) = (0, Ok(()));
-            poll_fn(|context| {
-                workers.retain_mut(|worker| match worker.as_mut().poll(context) {
-                    Poll::Pending => true,
-                    Poll::Ready(Ok(made)) => {
-                        count += made;
-                        false
-                    }
-                    Poll::Ready(Err(error)) => {
-                        outcome = Err(error);
-                        false
-                    }
-                });
-                if workers.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
-            outcome.map(|()| count)
+            let make = |_| Box::pin(make_each(files, kind, || paths.borrow_mut().next(), &meter));
+            all_at_once((0..AT_ONCE_COUNT).map(make).collect()).await
         });
         made.map_err(words)
     }

@@ -59,7 +59,7 @@ fn all_benches_verified() {
     let scratch = Scratch::new("all");
     let target = scratch.target();
     let sizes = ["--procs=3", "--files=110", "--block-size=200KiB", "--transfer-size=30001", "--verify"];
-    let output = run(&[&["--target", &target], &sizes[..], &["all"]].concat());
+    let output = run(&[&["--target", &target], &sizes[..], &["--depth=4", "all", "random"]].concat());
     let lines = lines_of(&output);
     let phases: Vec<String> = lines
         .iter()
@@ -74,6 +74,7 @@ fn all_benches_verified() {
         expected.extend(["create", "stat", "read", "remove"].map(|phase| format!("{bench} {phase}")));
     }
     expected.push("find find".to_string());
+    expected.extend(["write", "read"].map(|phase| format!("random {phase}")));
     assert_eq!(phases, expected);
     for line in &lines {
         let is_bytes = ["ior-easy", "ior-hard"].contains(&line["bench"].as_str().unwrap());
@@ -147,14 +148,14 @@ fn time_limit_cuts_work() {
 #[test]
 fn call_times_of_every_phase() {
     let scratch = Scratch::new("times");
-    let benches = ["all", "exchange", "exchange-memory", "exchange-data", "names"];
+    let benches = ["all", "random", "exchange", "exchange-memory", "exchange-data", "names"];
     let sizes = ["--procs=3", "--servers=2", "--files=110", "--block-size=200KiB", "--transfer-size=30001"];
     let output = run(&[&["--target", &scratch.target()], &sizes[..], &benches[..]].concat());
     let table = String::from_utf8_lossy(&output.stderr).into_owned();
     for line in lines_of(&output) {
         let (bench, phase) = (line["bench"].as_str().unwrap(), line["phase"].as_str().unwrap());
         let calls = match (bench, phase) {
-            ("ior-easy" | "ior-hard" | "ior-rnd4k", _) => 6,
+            ("ior-easy" | "ior-hard" | "ior-rnd4k" | "random", _) => 6,
             // The root, two trees, and a directory for each process.
             ("find", _) => 6,
             ("exchange-data", _) => 7,

@@ -26,15 +26,15 @@ fn own_cluster_all_benches() {
     let program = tabane();
     let bench = Path::new(env!("CARGO_BIN_EXE_tabane-bench"));
     let sizes = ["--procs=3", "--servers=2", "--chunk-size=47008", "--files=110", "--block-size=1MiB", "--verify"];
-    let more = ["--store", STORE, "--tabane", program.to_str().unwrap(), "all", "ping"];
+    let more = ["--store", STORE, "--tabane", program.to_str().unwrap(), "--depth=5", "all", "random", "ping"];
     let output = run(bench, None, &[&sizes[..], &more[..]].concat());
-    assert_eq!(output.lines().count(), 15, "{output}");
+    assert_eq!(output.lines().count(), 17, "{output}");
     for line in output.lines() {
         let told: Value = serde_json::from_str(line).unwrap();
         let calls = match told["bench"].as_str().unwrap() {
             "ior-easy" => 1,
             "ior-hard" => 22,
-            "ior-rnd4k" => 256,
+            "ior-rnd4k" | "random" => 256,
             // The root, two trees, and a directory for each process.
             "find" => 6,
             _ => 110,

@@ -9,6 +9,7 @@ pub enum Bench {
     IorEasy,
     IorHard,
     IorRandom,
+    Random,
     MdtestEasy,
     MdtestHard,
     Find,
@@ -65,10 +66,11 @@ impl LoadKind {
 /// Benches that only this program itself asks for.
 pub const INTERNAL_BENCHES: [Bench; 3] = [Bench::Clean, Bench::Load, Bench::Steps];
 
-const EVERY_BENCH: [(Bench, &str); 24] = [
+const EVERY_BENCH: [(Bench, &str); 25] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::IorRandom, "ior-rnd4k"),
+    (Bench::Random, "random"),
     (Bench::MdtestEasy, "mdtest-easy"),
     (Bench::MdtestHard, "mdtest-hard"),
     (Bench::Find, "find"),
@@ -105,7 +107,7 @@ impl Bench {
     /// Its phases in order.
     pub fn phases(self) -> &'static [&'static str] {
         match self {
-            Bench::IorEasy | Bench::IorHard | Bench::ExchangeData => &["write", "read"],
+            Bench::IorEasy | Bench::IorHard | Bench::Random | Bench::ExchangeData => &["write", "read"],
             Bench::MdtestEasy | Bench::MdtestHard => &["create", "stat", "read", "remove"],
             Bench::IorRandom => &["read"],
             Bench::Find => &["find"],

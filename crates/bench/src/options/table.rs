@@ -62,7 +62,7 @@ pub const TABLE: &[Spec] = &[
         Kind::Size,
         "",
         "bytes",
-        "size of one write or read: 1MiB in ior-easy, 47,008 in ior-hard, 4KiB in ior-rnd4k",
+        "size of one write or read: 1MiB in ior-easy, 47,008 in ior-hard, 4KiB in ior-rnd4k and random",
     ),
     spec(
         "files",
@@ -80,7 +80,14 @@ pub const TABLE: &[Spec] = &[
         "stop each phase of writing, creating or pinging after this time; 0 never",
     ),
     spec("verify", Kind::Flag, "", "", "after each timed run, run again untimed and check all contents"),
-    spec("fsync", Kind::Flag, "", "", "ior and mdtest: sync each file before it is closed, in the measured time"),
+    spec("depth", Kind::Count, "1", "transfers", "ior-rnd4k and random: transfers of each process under way at a time"),
+    spec(
+        "fsync",
+        Kind::Flag,
+        "",
+        "",
+        "ior, random and mdtest: sync each file before it is closed, in the measured time",
+    ),
     spec("no-warm", Kind::Flag, "", "", "do not write and delete the same volume before the timed run"),
     spec(
         "cold",
@@ -236,6 +243,7 @@ Benches:
   ior-easy     each process writes its own file in large pieces and reads its neighbour's
   ior-hard     all write one file in pieces of 47,008 bytes, interleaved, and read their neighbour's pieces
   ior-rnd4k    each process reads 4 KiB at random places of its neighbour's file, which was written and read before
+  random       4 KiB at random places of files that were written before: its own to write, its neighbour's to read
   mdtest-easy  empty files, one directory a process: create, stat, read, remove
   mdtest-hard  files of 3,901 bytes in one shared directory: create, stat, read, remove
   find         search what mdtest made by name, size and age
@@ -245,7 +253,7 @@ Benches:
 of one machine allow
   exchange-data  messages with pieces of ior-hard's size over bare sockets: the most that its calls over TCP allow
   names        very many empty files and directories, which are left there
-  all          all of them but ping, the exchanges and names
+  all          all of them but random, ping, the exchanges and names
 
 Experiments, each alone; --plot draws them, --simulate runs them at up to 1,024 servers (see docs/experiments.md):
   placement    modular against ring placement: bandwidth, names a second, and how even the servers' shares are

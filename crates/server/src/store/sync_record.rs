@@ -3,8 +3,8 @@
 //! Such a record is appended before the flush of which it tells, and is durable with it, or not. The *group* of a sync
 //! is what was committed since the last sync that had ended when it began: which that is, its record says. After a
 //! power loss the last record of a sync that can be read decides. All before its group is on the medium. The group's
-//! records are there, for the journal is read along its chain; its pages may be lacking, for the medium takes what it is
-//! given in any order, so that each is compared with its checksum. Where all match the store is as it was when that
+//! records are there, for the journal is read along its chain; its pages may be lacking, for the medium takes what it
+//! is given in any order, so that each is compared with its checksum. Where all match the store is as it was when that
 //! sync began, else as it was when the one before did, which had ended.
 //!
 //! Invariants

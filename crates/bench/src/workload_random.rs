@@ -1,10 +1,14 @@
-//! `ior-rnd4k`: each process reads pieces of 4 KiB at random places of its neighbour's file, which was written and,
-//! unless the run is cold, read once before. IO500 has it as `ior-rnd4K-easy-read`.
+//! Pieces of 4 KiB at random places of files that were written front to back, and read so once unless the run is cold;
+//! `--depth` of them under way at a time.
+//!
+//! `ior-rnd4k`: each process reads its neighbour's file. IO500 has it as `ior-rnd4K-easy-read`.
+//! `random`: each process writes to its own file, then reads its neighbour's.
 
 use crate::group::{Failure, Group, Pass, Stage};
 use crate::meter::Meter;
+use crate::options::Bench;
 use crate::page_buffer::PageBuffer;
-use crate::target::{How, Target, fill_pattern, find_difference, mix};
+use crate::target::{self, How, Target, Transfers, fill_pattern, find_difference, mix};
 
 const RANDOM_TRANSFER_SIZE: usize = 4096;
 /// Bytes of a call that prepares the file.
@@ -12,13 +16,11 @@ const PREPARATION_SIZE: u64 = 1 << 20;
 /// Places are multiples of what [`fill_pattern`] fills at once.
 const PLACE_ALIGNMENT: u64 = 8;
 
-const READ: usize = 0;
-
 /// The files of all ranks.
 struct RandomShape {
     file_size: u64,
     transfer_size: usize,
-    /// Reads of each rank, and places that a read may begin at.
+    /// Transfers of each rank in a phase, and places that one may begin at.
     transfer_count: u64,
 }
 
@@ -29,7 +31,7 @@ impl RandomShape {
         RandomShape { file_size, transfer_size, transfer_count: file_size / transfer_size as u64 }
     }
 
-    /// Place of a rank's read of this number; the same in each run.
+    /// Place of a rank's transfer of this number; the same in each run.
     fn offset(&self, rank: u32, number: u64) -> u64 {
         let place = mix(u64::from(rank) << 40 ^ number) % self.transfer_count;
         place * self.transfer_size as u64 / PLACE_ALIGNMENT * PLACE_ALIGNMENT
@@ -64,7 +66,11 @@ pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
     if group.options.warm {
         read_whole(target, group, &shape)?;
     }
-    group.phase(READ, shape.transfer_count, |meter| read(target, group, &shape, meter))?;
+    let (own, neighbour) = ((group.rank, How::Create), (group.neighbour(), How::Read));
+    let phases = if group.bench == Bench::Random { &[own, neighbour][..] } else { &[neighbour] };
+    for (index, what) in phases.iter().enumerate() {
+        group.phase(index, shape.transfer_count, |meter| transfer(target, group, &shape, *what, meter))?;
+    }
     target.unlink(&path(group.directory, group.rank))?;
     group.barrier()
 }
@@ -90,27 +96,36 @@ fn read_whole<T: Target>(target: &T, group: &Group, shape: &RandomShape) -> Resu
     Ok(target.close(file)?)
 }
 
-/// The number of reads made.
-fn read<T: Target>(target: &T, group: &Group, shape: &RandomShape, meter: &mut Meter) -> Result<u64, Failure> {
-    let owner = group.neighbour();
+/// Moves pieces at random places, several at a time; their number.
+fn transfer<T: Target>(
+    target: &T,
+    group: &Group,
+    shape: &RandomShape,
+    (owner, how): (u32, How),
+    meter: &mut Meter,
+) -> Result<u64, Failure> {
     let path = path(group.directory, owner);
-    let mut buffer = PageBuffer::new(shape.transfer_size);
-    let file = target.open(&path, How::Read)?;
-    let mut done = 0;
-    meter.begin_call();
-    while done < shape.transfer_count && !meter.is_over() {
-        let offset = shape.offset(group.rank, done);
-        let size = target.read_at(&file, &mut buffer, offset)?;
-        meter.note_call();
-        if size != shape.transfer_size {
-            return Err(format!("{path}: {size} instead of {} bytes read at {offset}", shape.transfer_size).into());
+    let (is_write, verifying, size) = (how != How::Read, group.verifying(), shape.transfer_size);
+    let file = target.open(&path, how)?;
+    let mut numbers = 0..shape.transfer_count;
+    let mut next = || numbers.next().map(|number| shape.offset(group.rank, number));
+    let touch = |offset: u64, buffer: &mut [u8]| {
+        if is_write {
+            fill_pattern(seed(owner), offset, buffer);
+        } else if let Some(range) = find_difference(seed(owner), offset, buffer).filter(|_| verifying) {
+            return Err(format!("{path}: bytes {range:?} differ from what rank {owner} wrote"));
         }
-        if group.verifying()
-            && let Some(range) = find_difference(seed(owner), offset, &buffer)
-        {
-            return Err(format!("{path}: bytes {range:?} differ from what rank {owner} wrote").into());
-        }
-        done += 1;
+        Ok(())
+    };
+    let touch: &(dyn Fn(u64, &mut [u8]) -> target::Result<()> + Sync) = match is_write || verifying {
+        true => &touch,
+        // What is read is looked at in a run of its own.
+        false => &|_, _| Ok(()),
+    };
+    let transfers = Transfers { size, depth: group.options.depth as usize, is_write, next: &mut next, touch };
+    let done = target.transfer(&file, transfers, meter)?;
+    if is_write && group.options.fsync {
+        target.sync(&file)?;
     }
     target.close(file)?;
     Ok(done)
