@@ -217,6 +217,8 @@ const STEPS_DEFAULT: u64 = 300;
 const CONNECTIONS_MAX: usize = 256;
 /// Journals from this size on do not become the smallest where they grow.
 const LARGE_JOURNAL_SIZE: u64 = 1 << 20;
+/// Sessions that servers know at least where there is a backing tree.
+const BACKING_SESSIONS_MIN: usize = 8;
 /// Bytes that are always enough.
 const STORE_SIZE: u64 = 64 << 20;
 
@@ -266,6 +268,10 @@ impl Profile {
             taken_up_names: draw_taken_up_names(&mut Random::new(seed ^ 0x6e61_6d65)),
             ..draw_table_bounds(table_seed, draw_bounds(&mut Random::new(seed ^ 0x626f_756e_6473)))
         };
+        // Flushes, and who looks at what they have left, are clients too; one that never finds room is told that the
+        // server can't be reached.
+        let sessions_min = if overrides.backing { BACKING_SESSIONS_MIN } else { 0 };
+        let bounds = Bounds { sessions: bounds.sessions.max(sessions_min), ..bounds };
         Profile {
             seed,
             servers: overrides.servers.unwrap_or(servers),
