@@ -198,9 +198,10 @@ impl RegionState {
                 let span = Span { region: self.image.clone(), offset, size };
                 let write = self.medium.device.write_span(self.at + offset, span);
                 under_way.push_back((run.clone(), gate.failures(), write));
-                if let Some(transfer) = self.fill_behind(run, fills) {
-                    // There is one buffer of zeros, so that there is none yet.
-                    filling = Some(transfer);
+                if let Some((end, transfer)) = self.fill_behind(run, fills) {
+                    // There is one buffer of zeros, so that there is none yet. What changes behind the run meanwhile is
+                    // for the next pass.
+                    (from, filling) = (end, Some(transfer));
                 }
             }
             if run.is_none() || under_way.len() >= WRITES_MAX {
@@ -221,7 +222,8 @@ impl RegionState {
     }
 
     /// Writes zeros behind a run that is being written, up to the end of its block, if nothing was ever written there.
-    fn fill_behind(&self, run: &Range<u64>, fills: bool) -> Option<DeviceTransfer> {
+    /// The page after the last of them: until that has ended, nobody else may write what lies between.
+    fn fill_behind(&self, run: &Range<u64>, fills: bool) -> Option<(u64, DeviceTransfer)> {
         let unwritten = self.unwritten.get()?;
         if run.end <= unwritten {
             return None;
@@ -236,7 +238,9 @@ impl RegionState {
         }
         let zeros = self.medium.zeros.take()?;
         self.unwritten.set(Some(rest.end));
-        Some(self.medium.device.write(self.at + rest.start * PAGE, zeros, ((rest.end - rest.start) * PAGE) as usize))
+        let size = (rest.end - rest.start) * PAGE;
+        let transfer = self.medium.device.write(self.at + rest.start * PAGE, zeros, size as usize);
+        Some((rest.end, transfer))
     }
 
     fn note_written(&self, run: Range<u64>) {
