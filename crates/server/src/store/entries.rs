@@ -76,6 +76,8 @@ pub enum Entry {
     Sync {
         /// Records below this one were durable by then.
         since: Lsn,
+        /// The cluster whose store this is.
+        owner: u128,
     },
     /// Bytes to be copied within the data space once the record is written.
     Redo(Copy),
@@ -185,18 +187,22 @@ pub fn put_redo(out: &mut Vec<u8>, copy: Copy) {
 }
 
 /// Bytes of the entry of a sync.
-pub const SYNC_ENTRY_SIZE: usize = ENTRY_HEADER_SIZE + 8;
+pub const SYNC_ENTRY_SIZE: usize = ENTRY_HEADER_SIZE + 24;
 
 /// Appends the entry of a sync.
-pub fn put_sync(out: &mut Vec<u8>, since: Lsn) {
-    put_entry(out, KIND_SYNC, |out| out.extend_from_slice(&since.to_le_bytes()));
+pub fn put_sync(out: &mut Vec<u8>, since: Lsn, owner: u128) {
+    put_entry(out, KIND_SYNC, |out| {
+        out.extend_from_slice(&since.to_le_bytes());
+        out.extend_from_slice(&owner.to_le_bytes());
+    });
 }
 
-/// What a record with these entries says, if it is that of a sync: below which record all was durable by then.
-pub fn synced_before(mut bytes: &[u8]) -> Option<Lsn> {
+/// What a record with these entries says, if it is that of a sync of this cluster's store: below which record all was
+/// durable by then.
+pub fn synced_before(mut bytes: &[u8], of: u128) -> Option<Lsn> {
     let (kind, body) = next_entry(&mut bytes)?;
     match decode(kind, body) {
-        Some(Entry::Sync { since }) => Some(since),
+        Some(Entry::Sync { since, owner }) => (owner == of).then_some(since),
         _ => None,
     }
 }
@@ -275,7 +281,7 @@ pub fn decode(kind: u8, body: &[u8]) -> Option<Entry> {
             let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
             Entry::Sums { first, sums: words.chunks(4).map(word).collect() }
         }
-        KIND_SYNC => Entry::Sync { since: reader.u64()? },
+        KIND_SYNC => Entry::Sync { since: reader.u64()?, owner: reader.u128()? },
         KIND_FILE => Entry::File {
             file: reader.u64()?,
             chunk_size: reader.u32()?,

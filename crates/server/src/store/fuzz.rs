@@ -146,7 +146,7 @@ mod tests {
             },
             |out| entries::put_drop(out, 1 << 20, 1..3, 9000, 5),
             |out| entries::put_sums(out, 3, [7, 8].into_iter()),
-            |out| entries::put_sync(out, 1),
+            |out| entries::put_sync(out, 1, IDENTITY.cluster_id),
             |out| entries::put_redo(out, entries::Copy { from: 0, to: 8192, size: 100 }),
             |out| {
                 let extents = InlineVec::from_slice(&[Extent { logical: 0, start: 3, pages: 2, birth: 0 }]);

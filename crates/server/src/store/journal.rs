@@ -391,9 +391,10 @@ impl Journal {
         None
     }
 
-    /// Looks through all that was ever written for records of syncs: below which record the last of them says that all
-    /// is on the medium; 0 where there are none.
-    pub fn find_synced(&self) -> Lsn {
+    /// Looks through all that was ever written for records of syncs of this cluster's store: below which record the
+    /// last of them says that all is on the medium; 0 where there are none. What was never written may be another
+    /// store's.
+    pub fn find_synced(&self, owner: u128) -> Lsn {
         const SIZE: usize = RECORD_HEADER_SIZE + SYNC_ENTRY_SIZE;
         let mut synced = 0;
         for offset in (0..self.backed.saturating_sub(SIZE as u64 - 1)).step_by(ALIGNMENT as usize) {
@@ -401,7 +402,7 @@ impl Journal {
             self.region.read(offset, &mut record);
             let Some(RecordHeader { magic, size, count, crc, .. }) = header_of(&record) else { continue };
             if (magic, size as usize, count) == (MAGIC_RECORD, SYNC_ENTRY_SIZE, 1) && record_crc(&record) == crc {
-                synced = synced.max(entries::synced_before(&record[RECORD_HEADER_SIZE..]).unwrap_or_default());
+                synced = synced.max(entries::synced_before(&record[RECORD_HEADER_SIZE..], owner).unwrap_or_default());
             }
         }
         synced

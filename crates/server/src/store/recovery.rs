@@ -242,7 +242,7 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     let new_journal = || Journal::new(journal.clone(), options.journal_size, superblock.head.start);
     let mut end = head.durable;
     if durability.power_was_lost && options.checksums {
-        let synced = sync_record::synced_end(&new_journal, head.durable, data.as_ref())?;
+        let synced = sync_record::synced_end(&new_journal, (head.durable, identity.cluster_id), data.as_ref())?;
         (end, durability.lacking) = (synced.end, synced.lacking);
     }
     let mut journal = new_journal();

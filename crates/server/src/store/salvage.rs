@@ -114,7 +114,7 @@ fn look(storage: &dyn Storage, is_sound: IsSound<'_>) -> Result<Findings, StoreE
     // What was not synced counts no more once power was lost, whole or not. A store of a volatile medium names no power
     // cycle, and all of it counts wherever a copy of it lies.
     let all_counts = storage.is_volatile() || head.power_cycle == 0 || power_cycle()? == head.power_cycle;
-    let synced = || Journal::new(journal.clone(), sizes.least, head.start).find_synced();
+    let synced = || Journal::new(journal.clone(), sizes.least, head.start).find_synced(sizes.owner);
     let end = if all_counts { Lsn::MAX } else { head.durable.max(synced()) };
     search.journal(journal, sizes.least, head.start, end);
     Ok(search.findings)
@@ -126,11 +126,13 @@ struct Word {
     flipped: Option<u64>,
 }
 
-/// Bytes of `data`; of the journal, what it began with; and of its region, which is larger where the journal grows.
+/// Bytes of `data`; of the journal, what it began with; and of its region, which is larger where the journal grows. And
+/// the cluster whose store it is.
 struct Sizes {
     data: u64,
     least: u64,
     region: u64,
+    owner: u128,
 }
 
 /// The journal as it is read.
@@ -189,7 +191,8 @@ impl Search<'_> {
             self.unreadable("both heads of checkpoints in `super`".to_owned());
         }
         let (data, least) = superblock::sizes(&identity.bytes);
-        let sizes = Sizes { data, least, region: self.grown_journal_size(region)?.unwrap_or(least) };
+        let region = self.grown_journal_size(region)?.unwrap_or(least);
+        let sizes = Sizes { data, least, region, owner: superblock::owner(&identity.bytes) };
         newest.map(|(_, head)| (head, sizes))
     }
 

@@ -23,6 +23,8 @@ pub const HEAD_OFFSET: u64 = 4096;
 const HEAD_STEP: u64 = 4096;
 /// Bytes of the identity with its checksum; the placement's number follows, and its checksum.
 pub const IDENTITY_SIZE: u64 = 64;
+/// Where an identity says whose store it is.
+const OWNER_AT: usize = 16;
 /// Where an identity says how large `data` and the journal are.
 const SIZES_AT: usize = 40;
 /// Where is told how the journal grows, with a checksum; zeros where it does not.
@@ -53,6 +55,8 @@ pub const HEAD_SIZE: usize = 72;
 /// See the module.
 pub struct Superblock {
     region: Rc<dyn Region>,
+    /// The cluster whose store this is.
+    pub owner: u128,
     /// How the store is laid out.
     pub options: StoreOptions,
     /// The head that counts.
@@ -68,7 +72,8 @@ pub struct Superblock {
 impl Superblock {
     /// Writes a new superblock; the identity last, and its magic after the rest.
     pub fn create(region: Rc<dyn Region>, options: StoreOptions, identity: StoreIdentity, head: Head) -> Superblock {
-        let mut superblock = Superblock { region, options, head, place: 1, version: 0, prepared: None };
+        let owner = identity.cluster_id;
+        let mut superblock = Superblock { region, owner, options, head, place: 1, version: 0, prepared: None };
         superblock.advance(head);
         let bytes = encode_identity(&options, identity);
         assert!(bytes.len() as u64 == IDENTITY_SIZE);
@@ -96,7 +101,7 @@ impl Superblock {
         let options = read_identity(region.as_ref(), identity)?;
         let (version, place, head) = newest_head(region.as_ref())
             .ok_or_else(|| StoreError::Damaged("neither checkpoint head in `super` is readable".into()))?;
-        Ok(Superblock { region, options, head, place, version, prepared: None })
+        Ok(Superblock { region, owner: identity.cluster_id, options, head, place, version, prepared: None })
     }
 
     /// Makes another head the one that counts.
@@ -263,6 +268,11 @@ fn encode_placement(placement: Placement) -> [u8; 8] {
 pub fn is_identity(bytes: &[u8]) -> bool {
     let mut reader = Reader(bytes);
     reader.u64() == Some(MAGIC) && (reader.u32(), reader.u32()) == (Some(FORMAT_VERSION), Some(PLACEMENT_VERSION))
+}
+
+/// The cluster whose store it is, as an identity says.
+pub fn owner(identity: &[u8]) -> u128 {
+    Reader(&identity[OWNER_AT..]).u128().unwrap_or_default()
 }
 
 /// Bytes of `data` and of the journal, as an identity says.

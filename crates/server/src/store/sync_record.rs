@@ -70,7 +70,7 @@ impl StoreState {
             return false;
         }
         let mut record = vec![0; RECORD_HEADER_SIZE];
-        entries::put_sync(&mut record, durability.durable);
+        entries::put_sync(&mut record, durability.durable, self.superblock.owner);
         self.journal.append(&mut record, 1, false).is_ok()
     }
 
@@ -162,18 +162,23 @@ pub struct SyncedEnd {
     pub lacking: Option<(ChunkKey, u32)>,
 }
 
-/// Finds out where the journal ends, after a power loss; it is durable below `known` at least. `journal` gives it as it
-/// is before it was read. Errors: `Damaged`, where a record can't be read that a later sync tells was on the medium.
-pub fn synced_end(journal: &dyn Fn() -> Journal, known: Lsn, data: &dyn Region) -> Result<SyncedEnd, StoreError> {
+/// Finds out where the journal ends, after a power loss; it is durable below `known` at least, and `owner`'s. `journal`
+/// gives it as it is before it was read. Errors: `Damaged`, where a record can't be read that a later sync tells was on
+/// the medium.
+pub fn synced_end(
+    journal: &dyn Fn() -> Journal,
+    (known, owner): (Lsn, u128),
+    data: &dyn Region,
+) -> Result<SyncedEnd, StoreError> {
     let mut last = None;
     let mut scan = journal();
     scan.replay_below(Lsn::MAX, &mut |lsn, _, bytes| {
-        if let Some(since) = entries::synced_before(bytes).filter(|_| lsn >= known) {
+        if let Some(since) = entries::synced_before(bytes, owner).filter(|_| lsn >= known) {
             last = Some((lsn, since));
         }
         Ok(())
     })?;
-    scan.check_synced(scan.find_synced())?;
+    scan.check_synced(scan.find_synced(owner))?;
     let Some((record, since)) = last else { return Ok(SyncedEnd { end: known, lacking: None }) };
     let since = since.max(known);
     let mut group = Group::default();

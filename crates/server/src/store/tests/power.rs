@@ -324,6 +324,32 @@ fn a_sync_whose_page_is_lacking_did_not_end() {
     }
 }
 
+/// Goal: what lies in a journal where it was never written tells nothing, if another store has left it there.
+/// Method: the record of a sync far ahead, of another cluster and of this one, behind the end of the journal.
+#[test]
+fn syncs_of_another_store_tell_nothing() {
+    for (owner, is_told) in [(IDENTITY.cluster_id + 1, false), (IDENTITY.cluster_id, true)] {
+        let (disk, store) = synced_store(64, true);
+        write(&store, 1, 0, 4096, 0, b"first").unwrap();
+        sync(&store).unwrap();
+        drop(store);
+        disk.lose_power(&mut Random(1));
+        let other = TestDisk::stable();
+        let region = other.open("journal", 64 * 1024, OpenMode::CreateNew).unwrap();
+        region.allocate(0, 64 * 1024).unwrap();
+        let mut record = vec![0; journal::RECORD_HEADER_SIZE];
+        entries::put_sync(&mut record, 1000, owner);
+        let start = journal::Position { at: 0, lsn: 1001, previous: 7 };
+        journal::Journal::new(region, 64 * 1024, start).append(&mut record, 1, false).unwrap();
+        disk.open("journal", 0, OpenMode::Existing).unwrap().write(32 * 1024, &record);
+        match reopen(&disk) {
+            Err(StoreError::Damaged(words)) => assert!(is_told && words.contains("before 1000 were synced"), "{words}"),
+            Err(error) => panic!("{error}"),
+            Ok(store) => assert!(!is_told && read(&store, 1, 0, 0, 5) == b"first"),
+        }
+    }
+}
+
 /// Goal: a record that goes bad in the journal is told, and nothing of it is left out in silence, as soon as a later
 /// sync has ended.
 /// Method: three syncs; each byte of the records before the second one's is inverted, and power is lost.
