@@ -176,7 +176,7 @@ fn what_others_change_is_seen() {
         wait_until("a file in a mount", || fs::read(mount.join("one")).unwrap() == b"theirs");
         wait_until("a new name in a mount", || fs::read(mount.join("many/new")).is_ok_and(|bytes| bytes == b"new"));
         wait_until("a name that is gone, in a mount", || !mount.join("many/file-009.txt").exists());
-        ground.run(&["umount", mount.to_str().unwrap()]);
+        ground.unmount(&mount);
     }
     ground.run(&["check"]);
     let complaint = ground.fail(3, &["down"]);
@@ -761,7 +761,7 @@ fn fsync_has_files_carried() {
             }
             drop(file);
             assert_eq!(fs::read_to_string(behind.join(&name)).unwrap(), "theirs");
-            ground.run(&["umount", mount.to_str().unwrap()]);
+            ground.unmount(&mount);
         }
         ground.run(&["down", "--discard"]);
     }

@@ -30,22 +30,6 @@ fn shell(directory: &Path, script: &str) {
     assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Unmounts where nobody uses the mount any more. A child that another test of this process is about to start has all
-/// its files until it runs its program: for that moment the mount is in use.
-#[allow(clippy::disallowed_methods)] // It waits as a user would.
-fn unmount(ground: &Ground, directory: &Path) {
-    let limit = monotonic_now() + 10_000_000_000;
-    loop {
-        let output = ground.try_run(&["umount", text(directory)]);
-        let words = String::from_utf8_lossy(&output.stderr);
-        match output.status.success() {
-            true => return,
-            false => assert!(words.contains("somebody uses it") && monotonic_now() < limit, "{words}"),
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 /// Goal: `up --mount` gives a tree that commands and programs share, `status` tells of it, `umount` and `down` end it.
 #[test]
 fn life_of_a_mount() {
@@ -68,7 +52,7 @@ fn life_of_a_mount() {
     assert!(complaint.contains("is a mount of Tabane already"), "{complaint}");
 
     let process = process_of(&ground, &directory);
-    unmount(&ground, &directory);
+    ground.unmount(&directory);
     assert!(!process.is_alive());
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     assert!(ground.fail(1, &["umount", text(&directory)]).contains("is not a mount of Tabane"));
@@ -208,7 +192,7 @@ fn killed_mounts_are_cleared() {
     }
     assert_eq!(error, Some(libc::ENOTCONN));
     assert!(ground.run(&["status"]).contains("has ended; 'tabane umount"));
-    unmount(&ground, &directory);
+    ground.unmount(&directory);
     ground.run(&["mount", text(&directory)]);
     assert_eq!(fs::read(directory.join("file")).unwrap(), b"kept");
 }
@@ -238,7 +222,7 @@ fn servers_go_and_come_back() {
     drop(open);
     ground.kill(0);
     ground.kill(1);
-    unmount(&ground, &directory);
+    ground.unmount(&directory);
 }
 
 /// Goal: programs on a mount are told nothing of servers that stop in good order and start again: all that they do is
@@ -362,7 +346,7 @@ fn a_stopped_server_holds_up_its_own_files_alone() {
         let took = monotonic_now() - begun;
         assert!(matches!(error, Some(libc::EHOSTUNREACH | libc::ETIMEDOUT)), "{error:?}");
         assert!(took < 2 * HASTY_NS - HASTY_NS / 10, "a time-out of 1 s took {took} ns");
-        unmount(&ground, &hasty);
+        ground.unmount(&hasty);
         assert_eq!(count(), 0);
         drop(stopped);
     });
@@ -375,7 +359,7 @@ fn a_stopped_server_holds_up_its_own_files_alone() {
     drop(open);
     ground.run(&["mount", text(&hasty)]);
     assert_eq!(fs::read_dir(&hasty).unwrap().count(), of_it.len());
-    unmount(&ground, &hasty);
+    ground.unmount(&hasty);
 }
 
 fn locker(file: &Path, words: &[&str]) -> Child {
@@ -507,7 +491,7 @@ fn crowds_of_waiters_keep_nobody_from_unlocking() {
             std::thread::sleep(Duration::from_millis(5));
         }
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        unmount(&ground, &directory);
+        ground.unmount(&directory);
     }
 }
 
@@ -620,7 +604,7 @@ fn forced_unmounts_end() {
     drop(program.stdin.take());
     program.wait().unwrap();
     assert!(directory.join("file").exists(), "the newer mount has gone");
-    unmount(&ground, &directory);
+    ground.unmount(&directory);
 
     let file = ground.path.join("cluster");
     fs::copy(ground.run_directory().join("cluster"), &file).unwrap();
@@ -664,5 +648,5 @@ fn old_processes_leave_newer_mounts() {
         drop(program.stdin.take());
         program.wait().unwrap();
     }
-    unmount(&ground, &directory);
+    ground.unmount(&directory);
 }

@@ -176,7 +176,7 @@ fn set_user_files_and_devices() {
     assert!(Command::new("sh").args(["-ec", &script]).status().unwrap().success());
     assert_eq!(output_of_stranger(&program, &["-u"]), "65534\n");
     assert!(output_of_stranger(Path::new("/bin/cat"), &[text(&device)]).contains("Permission denied"));
-    ground.run(&["umount", text(&directory)]);
+    ground.unmount(&directory);
     ground.run(&["mount", "--suid", "--dev", text(&directory)]);
     assert_eq!(output_of_stranger(&program, &["-u"]), "0\n");
     assert_eq!(output_of_stranger(Path::new("/bin/cat"), &[text(&device)]), "");

@@ -5,9 +5,11 @@
 
 pub mod hosts;
 
+use reactor::barrier::monotonic_now;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// The program under test.
 pub const TABANE: &str = env!("CARGO_BIN_EXE_tabane");
@@ -73,6 +75,22 @@ impl Ground {
         let complaint = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "tabane {words:?}: {complaint}");
         complaint
+    }
+
+    /// Unmounts where nobody uses the mount any more. A child that another test of this process is about to start has
+    /// all its files until it runs its program: for that moment the mount is in use.
+    #[allow(clippy::disallowed_methods)] // It waits as a user would.
+    pub fn unmount(&self, directory: &Path) {
+        let limit = monotonic_now() + 10_000_000_000;
+        loop {
+            let output = self.try_run(&["umount", directory.to_str().unwrap()]);
+            let words = String::from_utf8_lossy(&output.stderr);
+            match output.status.success() {
+                true => return,
+                false => assert!(words.contains("somebody uses it") && monotonic_now() < limit, "{words}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub fn start(&self, words: &[&str]) -> Child {
