@@ -301,6 +301,11 @@ impl Server {
         self.core.syncs.broken.wait().await
     }
 
+    /// Begins a sync, as when so much waits for one that nobody has to ask.
+    pub fn start_sync(&self) {
+        self.core.syncs.start();
+    }
+
     /// The first journal record that power loss would take, and the first that is still to be written.
     pub fn journal_limits(&self) -> (u64, u64) {
         self.core.store.journal_limits()
