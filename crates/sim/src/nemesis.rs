@@ -331,8 +331,8 @@ impl Nemesis {
         self.power_losses_left -= 1;
         let all = self.random.percent(25);
         if harness.profile.checksums && harness.profile.stable_media && harness.is_up(server) {
-            // Within a sync that takes one flush: its record may be on the medium, and its pages not. Not drawn, so that
-            // all else stays as it is.
+            // Within a sync that takes one flush: its record may be on the medium, and its pages not. Not drawn, so
+            // that all else stays as it is.
             harness.server(server).start_sync();
             harness.world.run_for(harness.world.now() % SYNC_TIME_MAX);
         }
