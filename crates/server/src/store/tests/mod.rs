@@ -28,6 +28,20 @@ fn new_growing_store(size: u64, journal_growth: JournalGrowth, checksums: bool) 
     (disk, store)
 }
 
+/// A store on a disk that keeps what was synced, after its first sync.
+fn synced_store(pages: u64, checksums: bool) -> (TestDisk, Store) {
+    let disk = TestDisk::stable();
+    let options = StoreOptions {
+        size: pages * PAGE_SIZE,
+        journal_size: 64 * 1024,
+        journal_growth: JournalGrowth::NONE,
+        checksums,
+    };
+    let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+    sync(&store).unwrap();
+    (disk, store)
+}
+
 /// Syncs; all futures of a test disk whose syncs are not slow are ready at once.
 fn sync(store: &Store) -> Result<(), SyncError> {
     at_once(store.sync())

@@ -168,15 +168,7 @@ impl World {
 
     /// On a disk that keeps what was synced when power is lost.
     pub fn stable(seed: u64, pages: u64, checksums: bool) -> World {
-        let disk = TestDisk::stable();
-        let options = StoreOptions {
-            size: pages * PAGE_SIZE,
-            journal_size: 64 * 1024,
-            journal_growth: JournalGrowth::NONE,
-            checksums,
-        };
-        let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
-        sync(&store).unwrap();
+        let (disk, store) = synced_store(pages, checksums);
         World::around(seed, disk, store)
     }
 

@@ -83,15 +83,7 @@ fn a_failed_sync_takes_nothing_of_what_has_arrived() {
     let mut random = Random(3);
     for round in 0..80 {
         let (is_late, is_killed) = (round % 2 == 1, round % 4 >= 2);
-        let disk = TestDisk::stable();
-        let options = StoreOptions {
-            size: 64 * PAGE_SIZE,
-            journal_size: 64 * 1024,
-            journal_growth: JournalGrowth::NONE,
-            checksums: false,
-        };
-        let mut store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
-        sync(&store).unwrap();
+        let (disk, mut store) = synced_store(64, false);
         write(&store, 1, 0, 65_536, 0, &[1; 100]).unwrap();
         let reserved = store.reserve_write(2, 0, 65_536, 0, 5000).unwrap();
         fill(&reserved, &[2; 5000]);
@@ -193,11 +185,7 @@ fn creation_survives_power_loss() {
 /// Method: overwrite single pages of a chunk of 256 in a scattered order; a record has to fit into a small journal.
 #[test]
 fn overwrites_do_not_scatter_a_chunk_for_ever() {
-    let disk = TestDisk::stable();
-    let options =
-        StoreOptions { size: 4 << 20, journal_size: 64 * 1024, journal_growth: JournalGrowth::NONE, checksums: true };
-    let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
-    sync(&store).unwrap();
+    let (_disk, store) = synced_store(1024, true);
     let mut expected = vec![7; 1 << 20];
     write(&store, 1, 0, 1 << 20, 0, &expected).unwrap();
     for round in 0..600u32 {
@@ -211,20 +199,6 @@ fn overwrites_do_not_scatter_a_chunk_for_ever() {
     }
     assert!(read(&store, 1, 0, 0, 1 << 20) == expected);
     store.check().unwrap();
-}
-
-/// A store on a disk that keeps what was synced, after its first sync.
-fn synced_store(pages: u64, checksums: bool) -> (TestDisk, Store) {
-    let disk = TestDisk::stable();
-    let options = StoreOptions {
-        size: pages * PAGE_SIZE,
-        journal_size: 64 * 1024,
-        journal_growth: JournalGrowth::NONE,
-        checksums,
-    };
-    let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
-    sync(&store).unwrap();
-    (disk, store)
 }
 
 fn bytes_of_region(disk: &TestDisk, name: &str) -> Vec<u8> {
